@@ -1,4 +1,4 @@
-/* A small MCP server over stdio, to have something behind the gateway: three tools, a resource, a template, a prompt.
+/* A small MCP server over stdio, as a server for a trial of the gateway: three tools, a resource, a template, a prompt.
  *
  * It speaks the revisions that begin with `initialize` (2024-11-05 to 2025-11-25), one JSON message per line, and ends
  * when its input does. It is a program of its own and shares no code with the gateway.
@@ -26,10 +26,10 @@ enum rpc_code {
 
 struct demo {
     bool batches;  /* the negotiated revision has JSON-RPC batches: only 2025-03-26 */
-    json_t *error; /* what fail() said about the request at hand, or NULL */
+    json_t *error; /* the error set by fail() for the current request, or NULL */
 };
 
-/* Revisions, oldest first; the last is offered to a client that asks for one we do not know. */
+/* Revisions, oldest first; the last is offered to a client that asks for an unknown one. */
 static const char *const revisions[] = {"2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"};
 static const size_t revision_count = sizeof revisions / sizeof *revisions;
 
@@ -50,7 +50,7 @@ static json_t *text_result(const char *text, json_t *structured)
     return json_pack("{s:o, s:o*}", "content", text_content(text), "structuredContent", structured);
 }
 
-/* A tool that could not do what it was asked says so in its result, where a model can read it. */
+/* The result of a tool that failed: the model can read the reason there. */
 static json_t *tool_error(const char *text)
 {
     return json_pack("{s:o, s:b}", "content", text_content(text), "isError", 1);
@@ -230,7 +230,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Undoes percent-encoding; false for a bad escape, an empty name, one with a slash in it, or one that does not fit. */
+/* Undoes percent-encoding; false for a bad escape, and for a name that is empty, has a slash or does not fit. */
 static bool name_parse(const char *from, char *to, size_t size)
 {
     size_t n = 0;
@@ -284,8 +284,8 @@ static json_t *on_prompts_list(struct demo *d, json_t *params)
     if (json_object_get(params, "cursor"))
         return fail(d, RPC_PARAMS, "Unknown cursor: there is one page", NULL);
     return json_pack("{s:[{s:s, s:s, s:s, s:[{s:s, s:s, s:s, s:b}]}]}", "prompts", "name", "introduce", "title",
-                     "Introduce somebody", "description", "Asks the model to introduce a person to the group.",
-                     "arguments", "name", "name", "title", "Name", "description", "Who is to be introduced.",
+                     "Introduce a person", "description", "Asks the model to introduce a person to the group.",
+                     "arguments", "name", "name", "title", "Name", "description", "The person to introduce.",
                      "required", 1);
 }
 
@@ -303,7 +303,7 @@ static json_t *on_prompts_get(struct demo *d, json_t *params)
     if (!name)
         return fail(d, RPC_PARAMS, "The prompt needs the argument: name", NULL);
     text = json_sprintf("Please introduce %s to the group in two friendly sentences.", name);
-    return json_pack("{s:s, s:[{s:s, s:{s:s, s:o}}]}", "description", "Introduces somebody", "messages", "role", "user",
+    return json_pack("{s:s, s:[{s:s, s:{s:s, s:o}}]}", "description", "Introduces a person", "messages", "role", "user",
                      "content", "type", "text", "text", text);
 }
 
@@ -394,7 +394,7 @@ static json_t *dispatch(struct demo *d, const char *method, json_t *given)
     return fail(d, RPC_METHOD, "Method not found", json_pack("{s:s}", "method", method));
 }
 
-/* The reply to one message, or NULL for what has none: a notification, or a response (we never ask). */
+/* The reply to one message. NULL for a notification, and for a response (this server sends no requests). */
 static json_t *answer(struct demo *d, json_t *message)
 {
     const char *version = json_string_value(json_object_get(message, "jsonrpc"));

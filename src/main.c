@@ -1,4 +1,4 @@
-// argv to command.
+// The entry point: argv to command.
 #include "cmd/commands.h"
 #include <fcntl.h>
 #include <malloc.h>
@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-// A standard descriptor that is closed would become a connection, and what is logged or printed would go there. It is
-// opened for the wrong direction, so that using it fails as before.
+// If a standard descriptor is closed, a later connection could get its number, and output would go there. So each is
+// occupied, opened for the wrong direction, so that using it still fails.
 static void occupy_standard_descriptors(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
@@ -19,7 +19,7 @@ int main(int argc, char **argv)
 {
     occupy_standard_descriptors();
     signal(SIGPIPE, SIG_IGN);
-    // Results of a few hundred kilobytes come and go all the time: from the heap, not by mmap each.
+    // Results of a few hundred kilobytes are frequent: allocate them from the heap, not with mmap() each.
     mallopt(M_MMAP_THRESHOLD, 2 << 20);
     mallopt(M_TRIM_THRESHOLD, 8 << 20);
     return commands_main(argc, argv);

@@ -1,24 +1,25 @@
-// Owns the token that is presented to one server: finding it, keeping it fresh, and telling when a login is needed.
+// Owns the token that is presented to one server: finding it, refreshing it, and reporting that a login is needed.
 //
-//              get, nothing held                          found, and good
+//              get, no token held                         found, and valid
 //   EMPTY ───────────────────────► FINDING ─────────────────────────────────────► HELD
-//     ▲                               │ too old                                    │ due, renew
+//     ▲                               │ expired                                    │ due, renew
 //     │                               ▼                                            ▼
-//     │ none, or dead              LEASING ── changed by another process ──► HELD  LEASING
+//     │ absent, or dead            LEASING ── changed by another process ──► HELD  LEASING
 //     └──────────────────────────────┤
-//                                    ▼ ours to do
+//                                    ▼ lease taken
 //                          CLIENT ─► REFRESHING ─► SAVING ─► HELD
 //                                        │ refused for good: saved as dead ─► EMPTY
-//                                        └ no answer: what is held stays, and later again
+//                                        └ no answer: the held token stays, and the refresh is retried later
 //
-// Modes that ask (client_credentials, workload, …) go EMPTY ─► ASKING (a flow) ─► HELD, and again when it is due. Where
-// they ask with the caller's own token they can only while a call lends it: when it is due, the next call renews.
+// Modes without a user (client_credentials, workload, …) go EMPTY ─► ASKING (a flow) ─► HELD, and again when the token
+// is due. Modes that exchange the caller's own token can do so only during a call, so the next call renews a due token.
 //
-// access_set_state() is the only function that changes the state, and checks the transition. access_forget() leads from every
-// state to EMPTY.
+// access_set_state() is the only function that changes the state, and checks the transition. access_forget() leads from
+// every state to EMPTY.
 //
-// Each waiting request is called back once, from a task, after success and failure alike. A token is replaced, never changed: the version
-// tells a transport that it has to look again (tests/unit/auth/access/access_test.c). What begins with LEASING is in refresh.c.
+// Each waiting request is called back once, from a task, after success and failure alike. A token is replaced, never
+// changed: a new version makes a transport read it again (tests/unit/auth/access/access_test.c). refresh.c has the
+// states from LEASING to SAVING.
 #include "access_state.h"
 #include "auth/login/flow.h"
 #include "base/check.h"
@@ -33,9 +34,9 @@
 #define RETRY_MAX_MS 300000
 
 #define TO(state) (1U << STATE_##state)
-#define OVER (TO(HELD) | TO(EMPTY))  // something is held, or nothing is: every attempt ends in one of them
+#define OVER (TO(HELD) | TO(EMPTY))  // every operation ends with a held token or without one
 
-// A state that leads to itself is entered again: another token is held, a lookup or a lease is begun anew.
+// A state that leads to itself may be entered again: for another token, another lookup or another lease.
 static const unsigned allowed[] = {
     [STATE_EMPTY] = OVER | TO(FINDING) | TO(ASKING),
     [STATE_FINDING] = OVER | TO(FINDING) | TO(LEASING),
@@ -55,13 +56,13 @@ void access_set_state(struct access *access, enum access_state state)
 
 int64_t access_now(const struct access *access) { return access->spec.clock ? access->spec.clock() : clock_wall_s(); }
 
-// There is a grant in the store, or there should be one.
+// Reports whether the mode uses a grant of the store.
 static bool is_stored(const struct access *access)
 {
     return access->spec.store && (access->spec.mode == ACCESS_SHARED || access->spec.mode == ACCESS_USER);
 }
 
-// Others have written to the store since it was read.
+// Reports whether another process has changed the store since the last lookup.
 static bool is_outdated(const struct access *access)
 {
     return is_stored(access) && access->seen != grant_store_version(access->spec.store);
@@ -72,7 +73,7 @@ static bool takes_caller(const struct access *access)
     return access_options_mode_asks(access->spec.mode) && access_options_takes_caller(access->spec.options);
 }
 
-// ---- telling --------------------------------------------------------------------------------
+// ---- reporting ------------------------------------------------------------------------------
 
 static void on_tell(struct loop_task *task)
 {
@@ -85,7 +86,7 @@ static void on_tell(struct loop_task *task)
     }
 }
 
-// Whoever asks after this waits for something newer.
+// Reports the outcome to the waiting requests, in a task. Requests that are made after this wait for the next outcome.
 static void tell(struct access *access)
 {
     while (!list_empty(&access->waiting)) {
@@ -119,7 +120,7 @@ struct oauth_tokens access_tokens(const struct grant *grant)
                                  .expires = grant->is.expires_at};
 }
 
-// Before the token's end (F1, F18): who uses it does not notice.
+// Schedules the refresh before the token expires (F1, F18), so that calls do not wait for it.
 static void schedule(struct access *access)
 {
     struct oauth_tokens tokens = access_tokens(access->grant);
@@ -152,7 +153,8 @@ void access_hold(struct access *access, const struct grant *grant)
     tell(access);
 }
 
-// The same token, of which something else is noted in the store now. False: it is another one, or was given anew.
+// Takes over a stored grant that has the held token and differs in other members only. Returns false if its token is
+// another one.
 bool access_adopt(struct access *access, const struct grant *grant)
 {
     if (grant->is.dead_at || grant->is.obtained_at != access->grant->is.obtained_at ||
@@ -183,7 +185,8 @@ void access_note_refresh(const struct access *access, const struct err *err)
 
 bool access_is_url(const struct access *access) { return strcmp(access->server_name, "url") == 0; }
 
-// There is no grant that could be used: a person has to log in (F17), unless the server has not asked for one yet.
+// Reports that the user has to log in, because no grant can be used (F17). In ACCESS_OPTIONAL, requests are sent
+// without a token until the server refuses one.
 void access_need_login(struct access *access, const char *why)
 {
     access->outcome = (struct err){0};
@@ -200,13 +203,13 @@ void access_need_login(struct access *access, const char *why)
         (void)err_set(&access->outcome, ERR_LOGIN, "server \"%s\" needs authorization%s%s: run 'postern login %s%s'%s",
                       access->server_name, why ? ": " : "", why ? why : "", access_is_url(access) ? "--url " : "",
                       access_is_url(access) ? access->server_url : access->server_name,
-                      access_is_url(access) ? ", or give a token by --token-file or $POSTERN_TOKEN" : "");
+                      access_is_url(access) ? ", or pass a token with --token-file or $POSTERN_TOKEN" : "");
     access_end_lease(access);
     drop(access);
     tell(access);
 }
 
-// Twice as long as last time, at least as long as the server asked for, and a little at random (F12).
+// Sets the pause: twice the previous one, at least the time that the server asked for, plus some jitter (F12).
 static void back_off(struct access *access, int64_t asked)
 {
     unsigned char random;
@@ -219,11 +222,11 @@ static void back_off(struct access *access, int64_t asked)
     access->retry_at = loop_now(access->spec.loop) + access->retry_ms + access->retry_ms * random / 2560;
 }
 
-// Tells the failure, with what is held as it was.
+// Reports the failure. A held token stays.
 void access_tell_failure(struct access *access)
 {
     access->outcome = access->failure;
-    if (access->failure.retry_after_ms)  // what is left of it
+    if (access->failure.retry_after_ms)  // the rest of the pause
         access->outcome.retry_after_ms = access->retry_at - loop_now(access->spec.loop);
     access_end_lease(access);
     access_set_state(access, access->grant ? STATE_HELD : STATE_EMPTY);
@@ -234,13 +237,13 @@ void access_tell_failure(struct access *access)
 
 bool access_pausing(const struct access *access) { return loop_now(access->spec.loop) < access->retry_at; }
 
-// Nothing is known about the grant: what is held stays, and it is tried again later (F12).
+// A failure that says nothing about the grant: a held token stays, and the operation is retried later (F12).
 void access_fail(struct access *access, const struct err *err)
 {
     access->outcome = *err;
     if (access->outcome.code == ERR_DENIED)  // by the authorization server, not by the policy
         access->outcome.code = takes_caller(access) ? ERR_LOGIN : ERR_UNAVAILABLE;
-    if (access->outcome.code == ERR_CONFIG)  // a caller can do nothing about it
+    if (access->outcome.code == ERR_CONFIG)  // a caller cannot fix the configuration
         access->outcome.code = ERR_UNAVAILABLE;
     if (access->leased && access->lease.grant) {
         oauth_problem_scrub(&access->outcome, access->lease.grant->is.refresh_token.bytes);
@@ -261,7 +264,7 @@ static bool usable(const struct access *access, const struct grant *grant)
     return grant_fresh(grant, access_now(access), 0);
 }
 
-// ---- what the server does not take ----------------------------------------------------------
+// ---- refused tokens -------------------------------------------------------------------------
 
 void access_hold_back(struct access *access)
 {
@@ -283,7 +286,7 @@ static void tell_refusal(struct access *access)
 
 static void renew(struct access *access);
 
-// What is held is what there is.
+// The lookup found the held token, or failed: the held token stays.
 static void keep(struct access *access)
 {
     access->outcome = (struct err){0};
@@ -312,12 +315,12 @@ static void on_listed(struct grant_request *request)
     const struct grant *found = access_pick(request->grants, request->count, access->server_url);
     bool refused = found && found->generation == access->held_back.generation && holding_back(access);
     const struct grant *damaged = access_pick(request->damaged, request->damaged_count, access->server_url);
-    if (!found && damaged) {  // S7: that is not "logged out"
+    if (!found && damaged) {  // S7: a grant that cannot be opened does not count as absent
         struct err err;
         grant_damaged(damaged, &request->err, &err);
         access_fail(access, &err);
     } else if (!found && is_outdated(access)) {
-        find(access);  // a request that came meanwhile must have what was written before it
+        find(access);  // a request that was made during the lookup must see everything that was written before it
     } else if (!found) {
         access->gone = access->gone || access->grant;
         access_need_login(access, NULL);
@@ -329,7 +332,7 @@ static void on_listed(struct grant_request *request)
     } else if (usable(access, found)) {
         access_hold(access, found);
     } else if (found->is.dead_at || !found->is.refresh_token.len) {
-        access_need_login(access, "the token has ended");
+        access_need_login(access, "the token is no longer valid");
     } else {
         grant_unref(access->grant);
         access->grant = grant_ref(found);
@@ -343,7 +346,7 @@ static void on_flow_end(void *arg, enum login_end end, const struct grant *grant
     login_flow_free(access->flow);
     access->flow = NULL;
     if (end != LOGIN_END_GRANTED)
-        access->challenge.scope = NULL;  // perhaps it was that; what is held is renewed without it
+        access->challenge.scope = NULL;  // it may be the reason, so the next request goes without it
     if (end == LOGIN_END_GRANTED && !access->issuer)
         access->issuer = mem_string(grant->issuer);
     if (end == LOGIN_END_GRANTED && access->spec.exchanged)
@@ -354,12 +357,12 @@ static void on_flow_end(void *arg, enum login_end end, const struct grant *grant
         access_fail(access, err);
 }
 
-// Nobody's call is under way, or only calls without a token: there is nothing to exchange.
+// Reports that no token can be exchanged: no call is in progress, or only calls without a token.
 static void no_caller_token(struct access *access)
 {
     access->outcome = (struct err){0};
     (void)err_set(&access->outcome, ERR_LOGIN,
-                  "server \"%s\" works with the caller's own token, and there is none: callers come in with a JWT",
+                  "server \"%s\" needs the caller's own token: authenticate to the gateway with a JWT",
                   access->server_name);
     if (access->grant && usable(access, access->grant))
         access_set_state(access, STATE_HELD);
@@ -368,7 +371,7 @@ static void no_caller_token(struct access *access)
     tell(access);
 }
 
-// What an earlier session of the same user got, unless the server has just refused it.
+// Finds a token that an earlier session of the same user obtained, unless the server has just refused it.
 static bool find_exchanged(struct access *access)
 {
     struct grant_key owner = {.tenant = access->tenant, .user = access->user};
@@ -427,7 +430,7 @@ static void find(struct access *access)
     grant_store_list(access->spec.store, &filter, &access->request);
 }
 
-// ---- outside --------------------------------------------------------------------------------
+// ---- the interface --------------------------------------------------------------------------
 
 static void begin(struct access *access)
 {
@@ -444,7 +447,7 @@ static void begin(struct access *access)
 
 static bool idle(const struct access *access) { return access->state == STATE_EMPTY || access->state == STATE_HELD; }
 
-// The server does not take what is held.
+// The server refuses the held token.
 static void renew(struct access *access)
 {
     access->renew_next = false;
@@ -466,14 +469,14 @@ static void on_due(struct loop_timer *timer)
 
 void access_get(struct access *access, struct access_wait *wait)
 {
-    access_cancel(wait);  // it may wait already
+    access_cancel(wait);  // it may be in the list already
     list_append(&access->waiting, &wait->node);
     access->refused = false;
     bool fixed = access->spec.mode == ACCESS_STATIC || access->spec.mode == ACCESS_NONE;
     bool refused = access->state == STATE_HELD && access->version == access->held_back.version && holding_back(access);
     if (refused && access_options_mode_asks(access->spec.mode)) {
         tell_refusal(access);
-    } else if (refused || (access->state == STATE_HELD && is_outdated(access))) {  // is there another one by now?
+    } else if (refused || (access->state == STATE_HELD && is_outdated(access))) {  // the store may have another one
         find(access);
     } else if (fixed || (access->state == STATE_HELD && usable(access, access->grant))) {
         access->outcome = (struct err){0};
@@ -489,10 +492,10 @@ void access_renew(struct access *access, unsigned version, struct access_wait *w
     list_append(&access->waiting, &wait->node);
     access->refused = true;
     if (access->spec.mode == ACCESS_STATIC) {
-        (void)err_set(&access->outcome, ERR_UNAVAILABLE, "server \"%s\" refuses the token of the configuration",
+        (void)err_set(&access->outcome, ERR_UNAVAILABLE, "server \"%s\" refuses the configured token",
                       access->server_name);
         tell(access);
-    } else if (version != access->version && access->state == STATE_HELD) {  // another one came meanwhile
+    } else if (version != access->version && access->state == STATE_HELD) {  // the token was already replaced
         access->outcome = (struct err){0};
         tell(access);
     } else if (version == access->version && access->state == STATE_FINDING && access->grant) {
@@ -519,7 +522,7 @@ void access_take_caller_token(struct access *access, struct span token, int64_t 
     if (!span_equal(secret_span(&access->caller_token), token))
         secret_set(&access->caller_token, token);
     access->caller_token_until = expires;
-    if (access->retry_at) {  // another token, another chance
+    if (access->retry_at) {  // a new token ends the pause
         secret_digest(token, digest);
         if (!secret_equal(digest, access->asked_with, sizeof digest))
             access->retry_ms = access->retry_at = 0;
@@ -585,7 +588,7 @@ static void on_checked(struct grant_request *request)
 
 bool access_recheck(struct access *access)
 {
-    if (!idle(access))  // what is being looked for decides
+    if (!idle(access))  // the pending lookup or refresh decides
         return false;
     bool gone = access->gone;
     access->gone = false;
@@ -629,22 +632,23 @@ void access_refused(const struct access *access, bool scope, struct err *err)
     const char *name = access->server_name, *wanted = access->challenge.scope ? access->challenge.scope : "";
     if (access->spec.mode == ACCESS_STATIC)
         (void)err_set(err, ERR_LOGIN, "server \"%s\" %s", name,
-                      scope ? "wants a token with more scope than that of the configuration"
-                            : "refuses the token of the configuration");
+                      scope ? "requires a token with more scope than the configured one"
+                            : "refuses the configured token");
     else if (access_options_mode_asks(access->spec.mode) && scope)
-        (void)err_set(err, ERR_LOGIN,
-                      "server \"%s\" wants the scope \"%.200s\", which the token does not have: let the authorization "
-                      "server give it to client \"%.64s\", and name it in \"scope\" if that is set",
-                      name, wanted, access->spec.options->client_id);
+        (void)err_set(
+            err, ERR_LOGIN,
+            "server \"%s\" requires the scope \"%.200s\", which the token does not have: permit it for client "
+            "\"%.64s\" at the authorization server, and add it to \"scope\" if that is set",
+            name, wanted, access->spec.options->client_id);
     else if (access_options_mode_asks(access->spec.mode))
-        (void)err_set(err, ERR_LOGIN, "server \"%s\" does not take the token that \"%.200s\" has just given", name,
+        (void)err_set(err, ERR_LOGIN, "server \"%s\" does not accept the token that \"%.200s\" has just issued", name,
                       access->grant ? access->grant->issuer : "");
     else if (access->spec.mode == ACCESS_USER)
         (void)err_set(err, ERR_LOGIN, "server \"%s\" %s %s", name,
-                      scope ? "needs more scope from" : "does not take the token of", access->user);
+                      scope ? "needs more scope from" : "does not accept the token of", access->user);
     else
         (void)err_set(err, ERR_LOGIN, "server \"%s\" %s: run 'postern login %s%s'", name,
-                      scope ? "needs more scope" : "does not take the token", access_is_url(access) ? "--url " : "",
+                      scope ? "needs more scope" : "does not accept the token", access_is_url(access) ? "--url " : "",
                       access_is_url(access) ? access->server_url : name);
 }
 

@@ -1,4 +1,4 @@
-// Owns the keys that assertions are signed with: read once, when the gateway starts, and published as a JWK set.
+// Owns the keys that sign assertions: they are read once, when the gateway starts, and published as a JWK set.
 #include "assertion_keys.h"
 #include "auth/jose/jwk_export.h"
 #include "base/list.h"
@@ -49,7 +49,8 @@ void assertion_keys_unref(struct assertion_keys *keys)
     free(keys);
 }
 
-// Servers may share a key; one id for two keys would make one of them useless. False: that is so.
+// Adds a key to the published set. Servers may share a key. Returns false if another key has the same id, because
+// servers could not tell the two apart.
 static bool publish(struct assertion_keys *keys, json_t *jwk)
 {
     const char *id = json_string_value(json_object_get(jwk, "kid"));
@@ -97,7 +98,7 @@ static void add_other(struct assertion_keys *keys, const char *id, const char *p
     if (jwk && !publish(keys, jwk))
         (void)err_set(&err, ERR_CONFIG, "%s: another key has the id \"%s\"", path, id);
     if (err.code)
-        log_error("a key is not published", LOG_STR("id", id), LOG_STR("detail", err.detail));
+        log_error("could not publish a key", LOG_STR("id", id), LOG_STR("detail", err.detail));
     arena_release(&arena);
 }
 

@@ -1,4 +1,4 @@
-// One key that assertions are signed with.
+// A key that signs assertions.
 #ifndef ASSERTION_KEYS_H
 #define ASSERTION_KEYS_H
 
@@ -6,7 +6,7 @@
 #include "auth/jose/signing_key.h"
 
 struct assertion_key {
-    struct signing_key sign;  // without a pem it is of no use, and `unusable` says why
+    struct signing_key sign;  // unusable without a pem; then `unusable` has the reason
     struct err unusable;
 };
 

@@ -1,4 +1,5 @@
-// Owns the tokens that were got for callers: by (tenant, user, issuer, resource), the one used longest ago going first.
+// Owns the table of exchanged tokens, by (tenant, user, issuer, resource). A full table drops the least recently used
+// one.
 #include "base/list.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -15,7 +16,7 @@ struct kept {
 
 struct exchanged_tokens {
     struct map map;
-    struct list used;  // the one used longest ago first
+    struct list used;  // the least recently used first
 };
 
 struct exchanged_tokens *exchanged_tokens_new(void)
@@ -46,7 +47,7 @@ void exchanged_tokens_free(struct exchanged_tokens *exchanged)
 
 static bool same_text(const char *a, const char *b) { return strcmp(a ? a : "", b ? b : "") == 0; }
 
-// Two servers of one tenant may be at one place and still ask as different clients, or for other scopes.
+// Two servers of one tenant may have the same URL, but different clients or scopes.
 static bool fits(const struct grant *grant, const struct grant_key *owner, const char *server_url,
                  const struct access_options *options)
 {

@@ -4,12 +4,12 @@
 
 #include "auth/access/exchanged_tokens.h"
 
-// For this owner, at this server, as these options would have it; NULL: none that is good now.
+// Finds a valid token of this owner for this server that matches the client, scope and issuer of the options, or NULL.
 const struct grant *exchanged_tokens_find(struct exchanged_tokens *exchanged, const struct grant_key *owner,
                                           const char *server_url, const struct access_options *options, int64_t now);
-// In place of what was there for the same (tenant, user, issuer, resource).
+// Replaces the token for the same (tenant, user, issuer, resource).
 void exchanged_tokens_put(struct exchanged_tokens *exchanged, const struct grant *grant);
-void exchanged_tokens_drop(struct exchanged_tokens *exchanged,
-                           const struct grant *grant);  // this very one: it was refused
+// Removes this token if it is still in the table, after the server has refused it.
+void exchanged_tokens_drop(struct exchanged_tokens *exchanged, const struct grant *grant);
 
 #endif

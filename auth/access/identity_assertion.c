@@ -1,4 +1,4 @@
-// Owns the assertion that tells a server who calls: what it claims, and when it is signed anew.
+// Owns the identity assertion: its claims, and when it is signed again.
 #include "assertion_keys.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -9,9 +9,9 @@ struct identity_assertion {
     char *issuer, *audience;
     const struct identity *owner;
     const struct assertion_key *key;
-    const struct identity *who;  // whom the text is about, with roles; NULL: the owner, without
+    const struct identity *who;  // the subject of the text, with roles; NULL: the owner, without roles
     struct buf text;
-    int64_t until;  // the text is used; 0: there is none
+    int64_t until;  // the text is used until this time; 0: it is not valid
 };
 
 struct identity_assertion *identity_assertion_new(const struct identity_assertion_spec *spec)
@@ -44,7 +44,7 @@ static bool proven(const struct identity *who)
     return who->proof != IDENTITY_NONE && who->proof != IDENTITY_ANONYMOUS;
 }
 
-// The same claims: one person, the same roles in the same order, the same end.
+// Reports whether the claims are the same: the same user, the same roles in the same order, the same expiry.
 static bool same_claims(const struct identity *a, const struct identity *b)
 {
     if (a == b)
@@ -79,15 +79,15 @@ static bool sign(struct identity_assertion *assertion, const struct identity *wh
         return false;
     }
     if (!assertion->issuer)
-        return err_set(err, ERR_CONFIG, "/public_url: what tells a server who calls needs it, as the issuer");
-    // Whom nobody has proven is not asserted, and a connection is for its own user only.
+        return err_set(err, ERR_CONFIG, "/public_url: required as the issuer of identity assertions; set it");
+    // Only an authenticated identity is asserted, and only at a connection of its own.
     if (!proven(subject) || !identity_same(subject, assertion->owner))
-        return err_set(err, ERR_UNAUTHENTICATED, "nobody has proven who calls: that cannot be asserted to a server");
+        return err_set(err, ERR_UNAUTHENTICATED, "the caller is not authenticated, so its identity cannot be asserted");
     if (who && who->expires && who->expires < end)
         end = who->expires;
     json_t *claims = claims_of(assertion, subject, who != NULL, now, end);
     bool ok = claims ? signing_key_sign(&assertion->key->sign, claims, &assertion->text, err)
-                     : err_set(err, ERR_INTERNAL, "an identity that is no text cannot be asserted");
+                     : err_set(err, ERR_INTERNAL, "the identity is not valid UTF-8, so it cannot be asserted");
     json_decref(claims);
     if (!ok)
         return false;

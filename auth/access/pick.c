@@ -1,4 +1,4 @@
-// Owns which of a user's grants is for a server.
+// Owns choosing the grant for a server from those of a user.
 #include "auth/access/access.h"
 #include "auth/oauth/oauth.h"
 

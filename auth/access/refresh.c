@@ -1,4 +1,5 @@
-// Owns refreshing the token of one server: the lease, the client it was given to, the exchange, and what is stored after it.
+// Owns refreshing the token of one server: the lease, the client of the grant, the token request, and storing the
+// result.
 #include "access_state.h"
 #include "auth/jose/signing_key.h"
 #include "base/log.h"
@@ -9,23 +10,23 @@
 #define LEASE_WAIT_MS 35000
 #define TURN_MS 5000
 
-// G10: the grant belongs to a client that is not known there any more. It is kept, should that be a mistake; the next
-// login makes a new one.
+// G10: the authorization server does not know the client of the grant any more. The grant is kept, in case the refusal
+// was a mistake; the next login registers a new client.
 static void fail_client(struct access *access, const struct err *err)
 {
     const struct grant *grant = access->lease.grant;
     const char *redirect = grant->is.client_redirect;
     struct registration_key key = {access->tenant, grant->issuer, redirect};
-    struct err told;
+    struct err advice;
     if (redirect && *redirect)
         grant_store_registration_suspect(access->spec.store, &key, grant->is.client_id, NULL);
     if (access->spec.mode == ACCESS_USER || !redirect || !*redirect)
-        (void)err_set(&told, ERR_LOGIN, "%.300s", err->detail);
+        (void)err_set(&advice, ERR_LOGIN, "%.300s", err->detail);
     else
-        (void)err_set(&told, ERR_LOGIN, "%.300s: run 'postern login %s%s --reregister'", err->detail,
+        (void)err_set(&advice, ERR_LOGIN, "%.300s: run 'postern login %s%s --reregister'", err->detail,
                       access_is_url(access) ? "--url " : "",
                       access_is_url(access) ? access->server_url : access->server_name);
-    access_fail(access, &told);
+    access_fail(access, &advice);
 }
 
 static const char *resource_of(const struct access *access)
@@ -59,7 +60,8 @@ static void ask_for_tokens(struct access *access)
         access_fail(access, &err);
 }
 
-// H18: many users' tokens may end at once. What waits too long goes all the same: no call fails because of it.
+// H18: many users' tokens may expire at once, so requests to one issuer are spread. After TURN_MS a request is sent in
+// any case, so that no call fails because of the wait.
 static void refresh(struct access *access)
 {
     int64_t left = access->turn_ends - loop_now(access->spec.loop), wait = 0;
@@ -74,12 +76,12 @@ static void refresh(struct access *access)
 
 void access_refresh_on_turn(struct loop_timer *timer) { refresh(timer->arg); }
 
-// F15: the client the grant was given to, not whoever we would be today.
+// F15: uses the client that the grant was issued to, not the client that a new login would use.
 static void use_registration(struct access *access, const struct registration *found)
 {
     const struct secret *secret = found ? registration_secret(found, access->client.id) : NULL;
     if (!secret) {
-        access_need_login(access, "the client it was given to is gone");
+        access_need_login(access, "the client that the grant was issued to is not known any more");
         return;
     }
     access->client.secret = arena_copy(&access->arena, secret_span(secret));
@@ -92,13 +94,13 @@ static void on_renewed(struct login_renewal *renewal)
     bool good = access_now(access) < renewal->old->is.secret_expires_at;
     if (renewal->registration)
         use_registration(access, renewal->registration);
-    else if (good || renewal->claimed)  // it may still do; if not, the server says so (G10)
+    else if (good || renewal->claimed)  // the old secret may still work; if not, the server refuses it (G10)
         use_registration(access, renewal->old);
-    else  // somebody else is at it
+    else  // another process is renewing the registration
         access_fail(access, &renewal->err);
 }
 
-// G8: with a secret that has ended nothing is refreshed, so it is renewed first where that is possible.
+// G8: an expired client secret is renewed first, if possible, because no token can be refreshed with it.
 static void on_client(struct grant_request *request)
 {
     struct access *access = request->arg;
@@ -135,7 +137,7 @@ static void find_client(struct access *access)
         access->request.on_done = on_client;
         grant_store_registration_find(access->spec.store, &key, &access->request);
     } else if (!access_options_is_client_of(options, old)) {
-        access_need_login(access, "the client it was given to is gone");
+        access_need_login(access, "the client that the grant was issued to is not known any more");
     } else {
         access->client.secret = options->client_secret;
         access->client.key_alg = options->signing_algorithm;
@@ -160,7 +162,7 @@ static void on_notes(struct grant_request *request)
     find_client(access);
 }
 
-// F14: what is known about the authorization server, from whoever refreshed there before.
+// F14: looks up the notes that earlier refreshes have made about the authorization server.
 static void find_notes(struct access *access)
 {
     if (!resource_of(access)) {
@@ -181,8 +183,9 @@ static void save(struct access *access, struct grant_fields *fields)
     grant_unref(fresh);
 }
 
-// F13: it is marked under the lease, so only what was really refused is; kept to tell why.
-static void bury(struct access *access, const char *why)
+// F13: marks the grant as dead. This happens under the lease, so that exactly the refused grant is marked. The grant is
+// kept so that errors can name the reason.
+static void mark_dead(struct access *access, const char *why)
 {
     struct grant_fields fields = {0};
     grant_fields_copy(&access->lease.grant->is, &fields);
@@ -193,13 +196,13 @@ static void bury(struct access *access, const char *why)
     save(access, &fields);
 }
 
-// F12: a refusal that says little is counted where all processes see it; enough of them are one for good.
+// F12: counts an ambiguous refusal in the store, for all processes. Enough of them count as a permanent refusal.
 static void doubt(struct access *access, const struct err *err)
 {
     struct grant_fields fields = {0};
     grant_fields_copy(&access->lease.grant->is, &fields);
     if (grant_doubt(&fields, access_now(access))) {
-        bury(access, "the authorization server refused the refresh token again and again");
+        mark_dead(access, "the authorization server refused the refresh token repeatedly");
     } else if (fields.doubts != access->lease.grant->is.doubts) {
         access->doubt = *err;
         access->saving = SAVING_DOUBT;
@@ -210,7 +213,7 @@ static void doubt(struct access *access, const struct err *err)
     grant_fields_release(&fields);
 }
 
-// F14: once without the resource. False: that was it already.
+// F14: tries once without the resource. Returns false if the request was already sent without it.
 static bool try_without_resource(struct access *access)
 {
     if (access->without_resource || !resource_of(access))
@@ -220,7 +223,7 @@ static bool try_without_resource(struct access *access)
     return true;
 }
 
-// What was tried without the resource was right: for whoever refreshes there next, in whatever process.
+// Notes for later refreshes, in all processes, that the request succeeded only without the resource.
 static void note_resource(struct access *access)
 {
     struct issuer_notes notes = {.resource_refused_at = access_now(access)};
@@ -242,7 +245,7 @@ void access_refresh_on_answer(struct login_fetch *fetch)
     err.retry_after_ms = fetch->retry_after_ms;
     switch (verdict) {
     case OAUTH_VERDICT_GRANTED: break;
-    case OAUTH_VERDICT_DEAD: bury(access, "the authorization server refused the refresh token"); return;
+    case OAUTH_VERDICT_DEAD: mark_dead(access, "the authorization server refused the refresh token"); return;
     case OAUTH_VERDICT_RESOURCE:
         if (!try_without_resource(access))
             access_fail(access, &err);
@@ -256,8 +259,7 @@ void access_refresh_on_answer(struct login_fetch *fetch)
     default: access_fail(access, &err); return;
     }
     if (fresh.odd_lifetime)
-        log_warn("the expires_in of a token is no time; taken for absent",
-                 LOG_STR("issuer", access->lease.grant->issuer));
+        log_warn("ignoring invalid expires_in of a token", LOG_STR("issuer", access->lease.grant->issuer));
     note_resource(access);
     oauth_tokens_keep(&fresh, &old, &access->arena);
     struct grant_fields fields = {0};
@@ -285,7 +287,7 @@ static void on_saved(struct grant_lease *held)
         access_need_login(access, "the grant has ended");
         return;
     }
-    if (!stored) {  // somebody logged out while it was refreshed
+    if (!stored) {  // the user logged out during the refresh
         access_need_login(access, NULL);
         return;
     }
@@ -298,10 +300,10 @@ static void on_saved(struct grant_lease *held)
         access_fail(access, &access->doubt);
         return;
     }
-    if (held->answer == GRANT_STORE_FAILED)  // F10: it works, and will not outlive this process until it can be written
-        log_error("a refreshed token could not be stored; trying again", LOG_STR("server", access->server_name),
+    if (held->answer == GRANT_STORE_FAILED)  // F10: the token is used, but a restart loses it until it is written
+        log_error("could not store a refreshed token; retrying", LOG_STR("server", access->server_name),
                   LOG_STR("detail", held->err.detail));
-    if (access->saving != SAVING_END)  // else somebody has logged in while the old grant was refused
+    if (access->saving != SAVING_END)  // otherwise the user has logged in while the old grant was refused
         access_note_refresh(access, NULL);
     access_hold(access, stored);
     access_end_lease(access);
@@ -313,7 +315,7 @@ static void on_leased(struct grant_lease *held)
     switch (held->state) {
     case LEASE_HELD:
         if (held->grant->is.dead_at || !held->grant->is.refresh_token.len || !held->grant->is.token_endpoint)
-            access_need_login(access, held->grant->is.dead_at ? "the grant has ended" : "the token has ended");
+            access_need_login(access, held->grant->is.dead_at ? "the grant has ended" : "the token has expired");
         else if (!oauth_issuer_allowed(held->grant->issuer, access->spec.issuers))
             access_need_login(access, "its authorization server is not one of hosted.authorization_servers");
         else if (access_pausing(access))
@@ -324,7 +326,7 @@ static void on_leased(struct grant_lease *held)
     case LEASE_CHANGED:
         if (held->grant->is.dead_at) {
             access_need_login(access, "the grant has ended");
-        } else if (access_adopt(access, held->grant)) {  // F5: it is not another token that we wait for
+        } else if (access_adopt(access, held->grant)) {  // F5: the grant changed, but its token is still the old one
             access_end_lease(access);
             access_refresh_start(access);
         } else {
@@ -335,7 +337,8 @@ static void on_leased(struct grant_lease *held)
     case LEASE_GONE: access_need_login(access, NULL); break;
     case LEASE_LATE:
         (void)err_set(&held->err, ERR_UNAVAILABLE,
-                      "another process is refreshing the token of \"%s\" and does not finish", access->server_name);
+                      "another process is refreshing the token of \"%s\" and did not finish in time",
+                      access->server_name);
         access_fail(access, &held->err);
         break;
     default: access_fail(access, &held->err);

@@ -1,4 +1,4 @@
-// Owns looking at a file of authorities before anything relies on it: a connection that finds it broken is too late.
+// Owns checking a file of certificate authorities at startup, before a connection fails because of it.
 #include "auth/access/trust.h"
 #include <errno.h>
 #include <openssl/err.h>
@@ -15,7 +15,7 @@ static bool read_all(BIO *file, const char *path, struct err *err)
         count++;
     }
     bool ended = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
-    ERR_clear_error();  // or the next TLS connection would read them as its own
+    ERR_clear_error();  // otherwise the next TLS connection would report these errors as its own
     if (!count)
         return err_set(err, ERR_CONFIG, "%s: no PEM certificate in it", path);
     return ended || err_set(err, ERR_CONFIG, "%s: certificate %zu in it is broken", path, count + 1);

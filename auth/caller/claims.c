@@ -5,10 +5,10 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-// What is wrong with the token; nothing of the token goes in there.
+// The error says what is wrong with the token and never contains a part of it.
 #define refuse(err, ...) err_set((err), ERR_UNAUTHENTICATED, "token: " __VA_ARGS__)
 
-// Bounded and without control characters: fit for logs and policies.
+// Bounded and without control characters: safe for logs and policies.
 static bool is_plain(struct span text, size_t max)
 {
     for (size_t i = 0; i < text.len; i++)
@@ -33,7 +33,7 @@ const json_t *claims_find(const struct jwt_claims *claims, const char *pointer)
     return node;
 }
 
-// The issuer says that the claim is to be had elsewhere.
+// True if the issuer refers to another place for the claim (`_claim_names`).
 static bool is_elsewhere(const struct jwt_claims *claims, const char *pointer)
 {
     struct buf step = {0};
@@ -43,7 +43,7 @@ static bool is_elsewhere(const struct jwt_claims *claims, const char *pointer)
     return yes;
 }
 
-// Walks the values of a claim that is a string or an array of strings; a `list` string holds many, with spaces.
+// Walks the values of a claim that is a string or an array of strings; a `list` string holds several values, separated by spaces.
 struct values {
     const json_t *claim;
     bool list;

@@ -1,4 +1,4 @@
-// What the claims of a verified token mean to the gateway: roles, scopes and the tenant.
+// Reads roles, scopes and the tenant from the claims of a verified token.
 #ifndef AUTH_CALLER_CLAIMS_H
 #define AUTH_CALLER_CLAIMS_H
 
@@ -14,17 +14,17 @@ bool claims_pointer_check(const char *pointer, struct err *err) MUST_CHECK;
 
 struct claims_role_rules {
     char *const *claims;         // JSON pointers besides `scope` and `scp`; NULL at the end, or NULL
-    struct option_pairs values;  // value → role; what is not listed gives no role
+    struct option_pairs values;  // value → role; values that are not listed are ignored
 };
 
-// Adds the roles, each once. A claim of the wrong type or too many values is an error: roles are never cut off
-// silently, since policies deny by role too. A claim the issuer moved elsewhere (`_claim_names`: group overage)
-// counts as missing; the identity knows.
+// Adds the roles, each once. A claim of the wrong type or too many values are an error: roles are never dropped
+// silently, since policies deny by role, too. A claim that the issuer keeps elsewhere (`_claim_names`: group overage)
+// counts as missing, and the identity has `roles_left_out`.
 bool claims_add_roles(const struct jwt_claims *claims, const struct claims_role_rules *rules, struct identity *into,
                       struct err *err) MUST_CHECK;
-// All of the scopes are in `scope` or `scp`; the caller asks for all of them at once if not.
+// True if `scope` or `scp` contains all of the scopes.
 bool claims_have_scopes(const struct jwt_claims *claims, char *const *scopes);
-// The fixed tenant if no claim is mapped; otherwise the claim's text, and NULL with an error if it has none.
+// The fixed tenant if no claim is mapped, otherwise the text of the claim; NULL with an error if the token lacks it.
 const char *claims_tenant(const struct jwt_claims *claims, const char *pointer, const char *fixed,
                           struct err *err) MUST_CHECK;
 

@@ -1,4 +1,4 @@
-// Owns reading what a caller showed.
+// Owns reading the credentials that a caller presented.
 #include "auth/caller/credentials.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -30,7 +30,7 @@ bool credentials_source(const struct peer *peer, struct peer_source *out)
 {
     struct sockaddr_in four;
     struct sockaddr_in6 six;
-    memset(out, 0, sizeof *out);  // padding too: it is a key
+    memset(out, 0, sizeof *out);  // padding, too, since it is used as a key
     if (!peer || peer->address.ss_family == AF_UNIX)
         return false;
     out->family = peer->address.ss_family;

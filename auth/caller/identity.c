@@ -20,7 +20,7 @@ void identity_add_role(struct identity *identity, struct span role)
     identity->roles[identity->role_count++] = mem_span(role);
 }
 
-// The count is bookkeeping, not part of what the object says: const objects are counted too.
+// The reference count is not part of the value, so references to const objects are counted, too.
 static struct identity *counted(const struct identity *identity) { return (struct identity *)(uintptr_t)identity; }
 
 struct identity *identity_ref(const struct identity *identity)

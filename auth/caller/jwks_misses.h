@@ -1,7 +1,7 @@
-// Tokens that name a key nobody has: which of them may make us fetch the keys again.
+// Decides whether a token whose key is unknown may cause a fetch of the keys.
 //
-// One fetch a minute, whoever asks; and none for a kid that made one in the last five minutes and did not come with it,
-// so that one stale token does not use up every minute.
+// At most one fetch a minute is allowed. A kid that caused a fetch without success does not cause another for five
+// minutes, so that one stale token does not use up every minute.
 #ifndef AUTH_JWKS_MISSES_H
 #define AUTH_JWKS_MISSES_H
 
@@ -14,17 +14,17 @@
 #define JWKS_MISSES_PAUSE_MS (60 * 1000)
 #define JWKS_MISSES_KEEP_MS (300 * 1000)
 
-// Zeroed: there were none.
+// Initialized with zeros.
 struct jwks_misses {
-    int64_t next_ms;  // no fetch before
+    int64_t next_ms;  // the next fetch is allowed at this time
     struct jwks_miss {
-        unsigned char kid[SECRET_MAC_BYTES];  // its digest
+        unsigned char kid[SECRET_MAC_BYTES];  // digest of the kid
         int64_t until_ms;
     } at[JWKS_MISSES_MAX];
     size_t next;
 };
 
-// May this kid cause a fetch now? If so, that is noted: before the fetch, so that a storm of them causes one.
+// May this kid cause a fetch now? If so, the fetch is recorded here, before it begins, so that concurrent misses cause one.
 bool jwks_misses_may_fetch(struct jwks_misses *misses, struct span kid, int64_t now_ms);
 
 #endif

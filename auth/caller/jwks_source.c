@@ -1,12 +1,12 @@
-// Owns fetching an issuer's keys: discovery, refresh, back-off, and a forced fetch now and then.
+// Owns fetching an issuer's keys: discovery, refresh, back-off, and a rate-limited fetch when a key is missing.
 //
-// What is fetched is kept as long as the issuer says (Cache-Control), within bounds, and fetched again when four fifths
-// of that are over.
+// Keys are kept as long as the issuer allows (Cache-Control), within bounds, and fetched again after four fifths of
+// that time.
 //
 //   IDLE ── start, due, or a missing key ──► DISCOVERING ──► FETCHING ──► IDLE (new keys, or the old ones stay)
 //
-// Keys are used for 24 hours after they could last be had. Whoever waits is resumed when a fetch ends, and
-// after three seconds in any case; the loop never waits.
+// If they cannot be fetched again, keys remain in use for 24 hours after the last successful fetch. Waiting calls are
+// resumed when a fetch ends, and after three seconds in any case; the loop never waits.
 #include "jwks_source.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -26,16 +26,16 @@ struct jwks_source {
     struct loop *loop;
     struct http_client *http;
     char *issuer, *uri;
-    bool discovered;  // uri came from the metadata
+    bool discovered;  // uri is from the issuer's metadata
     struct address_policy addresses;
     struct http_target *target;
     struct http_transfer *transfer;
     bool discovering;
     int status;
-    struct buf body, last;  // last: the document the keys are from
+    struct buf body, last;  // last: the document that `keys` was parsed from
     struct jwks *keys;
     int64_t keys_at_ms, retry_ms, lifetime_ms;
-    uint64_t failures;  // since the last that worked
+    uint64_t failures;  // since the last successful fetch
     struct jwks_misses misses;
     struct loop_timer due, deadline;
     struct list waiting;
@@ -58,7 +58,8 @@ static void wake(struct jwks_source *source)
 
 static void on_deadline(struct loop_timer *timer) { wake(timer->arg); }
 
-// What is configured may be anywhere, and what its metadata name only where it is itself, or in public (J13, N3, N4).
+// A configured URL may have any address. A URL from the metadata may have a public address, or the address that the
+// configured URL has (J13, N3, N4).
 static void get(struct jwks_source *source, const char *url)
 {
     struct http_request request = {
@@ -100,12 +101,12 @@ static void on_due(struct loop_timer *timer) { begin(timer->arg); }
 static void failed(struct jwks_source *source, const char *why)
 {
     log_warn("cannot fetch the keys of an issuer", LOG_STR("issuer", source->issuer), LOG_STR("detail", why),
-             LOG_STR("keys", source->keys ? "the old ones stay" : "none"));
+             LOG_STR("keys", source->keys ? "old keys stay in use" : "none"));
     source->failures++;
     source->retry_ms = source->retry_ms ? source->retry_ms * 2 : RETRY_FIRST_MS;
     if (source->retry_ms > RETRY_MAX_MS)
         source->retry_ms = RETRY_MAX_MS;
-    if (source->discovered) {  // perhaps it moved
+    if (source->discovered) {  // the keys may have moved: discover them again
         free(source->uri);
         source->uri = NULL;
         source->discovered = false;
@@ -118,7 +119,8 @@ static void take_keys(struct jwks_source *source)
 {
     struct err err = {0};
     bool same = source->keys && span_equal(buf_span(&source->body), buf_span(&source->last));
-    struct jwks *keys = same ? NULL : jwks_parse(buf_span(&source->body), &err);  // checking keys is not cheap
+    struct jwks *keys =
+        same ? NULL : jwks_parse(buf_span(&source->body), &err);  // parsing checks every key, which is expensive
     if (!same && !keys) {
         failed(source, err.detail);
         return;
@@ -135,7 +137,7 @@ static void take_keys(struct jwks_source *source)
     source->keys = keys;
     buf_clear(&source->last);
     buf_put_span(&source->last, buf_span(&source->body));
-    log_info("keys of an issuer", LOG_STR("issuer", source->issuer), LOG_INT("keys", jwks_count(keys)),
+    log_info("fetched the keys of an issuer", LOG_STR("issuer", source->issuer), LOG_INT("keys", jwks_count(keys)),
              LOG_INT("skipped", jwks_skipped(keys)), LOG_STR("problem", jwks_problem(keys) ? jwks_problem(keys) : "-"));
     source->on_change(source->arg);
     wake(source);
@@ -148,9 +150,9 @@ static void take_metadata(struct jwks_source *source)
     const char *issuer = json_string_value(json_object_get(tree, "issuer"));
     const char *uri = json_string_value(json_object_get(tree, "jwks_uri"));
     if (!issuer || strcmp(issuer, source->issuer) != 0)
-        failed(source, tree ? "its metadata name another issuer" : err.detail);
+        failed(source, tree ? "the issuer's metadata name another issuer" : err.detail);
     else if (!uri || !http_url_valid(uri) || !jwks_source_may_fetch(uri, source->issuer))
-        failed(source, "its metadata name no jwks_uri that may be asked");
+        failed(source, "the issuer's metadata do not name a jwks_uri that may be fetched");
     else {
         source->uri = mem_string(uri);
         source->discovered = true;
@@ -181,7 +183,7 @@ static void on_done(void *arg, const struct err *err)
     if (err)
         failed(source, source->body.overflow ? "the document is too large" : err->detail);
     else if (source->status != 200)
-        failed(source, "the answer is not 200");
+        failed(source, "the response status is not 200");
     else if (source->discovering)
         take_metadata(source);
     else

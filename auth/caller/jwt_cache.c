@@ -1,4 +1,4 @@
-// Owns the cache of verified tokens: who each proved to be, by its SHA-256, the one used longest ago going first.
+// Owns the cache of verified tokens: the identity of each by the token's SHA-256, least recently used first out.
 #include "jwt_cache.h"
 #include "base/list.h"
 #include "base/map.h"
@@ -14,7 +14,7 @@ struct cached {
 
 struct jwt_cache {
     struct map map;
-    struct list used;  // the one used longest ago first
+    struct list used;  // least recently used first
     size_t room;
 };
 

@@ -1,4 +1,4 @@
-// Owns what providers are called.
+// Owns the names of providers and of their types.
 #include "provider_table.h"
 
 const char *const provider_types[] = {[PROVIDER_NONE] = "none",

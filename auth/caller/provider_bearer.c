@@ -1,4 +1,4 @@
-// Owns the provider `bearer`: tokens of the tokens file, taken over again when the file changes.
+// Owns the provider `bearer`: tokens of the tokens file, which is read again when it changes.
 #include "provider_bearer.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -64,7 +64,7 @@ bool provider_bearer_poll(void **state, struct err *err)
         return false;
     struct caller_tokens *file = load(bearer, err);
     if (!file)
-        return false;  // the old one stays in force
+        return false;  // the old tokens stay in force
     caller_tokens_free(bearer->file);
     bearer->file = file;
     return true;

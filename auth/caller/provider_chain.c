@@ -1,4 +1,4 @@
-// Owns the chain of providers of a listener: asking them in order, and what they know about their callers.
+// Owns the chain of providers of a listener: asking them in order, and routing later questions to the right one.
 #include "base/clock.h"
 #include "base/mem.h"
 #include "provider_table.h"
@@ -44,7 +44,7 @@ static bool add_link(struct provider_chain *chain, const struct provider_config 
         chain->scopes = add_text(chain->scopes, *scope);
     if (!(link->state = link->provider->open(config, world, err)))
         return false;
-    if (link->provider->headers)  // one of them in a chain, see clash()
+    if (link->provider->headers)  // at most one provider in a chain has headers, see clash()
         chain->header_count = link->provider->headers(link->state, chain->headers, 0);
     return true;
 }
@@ -86,7 +86,7 @@ static bool another_follows(const struct provider_chain *chain, size_t i)
     return false;
 }
 
-// What the link said, as the chain says it: PASS goes on to the next.
+// Asks one link. FOREIGN becomes PASS if another provider of the type follows, REJECT otherwise.
 static enum provider_verdict ask(const struct provider_chain *chain, size_t i, const struct credentials *credentials,
                                  struct provider_wait *wait, struct identity **out)
 {
@@ -101,13 +101,15 @@ static enum provider_verdict refuse(const struct chain_link *link, enum provider
 {
     switch (verdict) {
     case PROVIDER_MALFORMED:
-        (void)err_set(err, ERR_BAD_FRAMING, "provider %s: identity headers that cannot be believed", link->name);
+        (void)err_set(err, ERR_BAD_FRAMING,
+                      "provider %s: identity headers that are duplicated, misspelt or not from a trusted proxy",
+                      link->name);
         break;
     case PROVIDER_SCOPE:
         (void)err_set(err, ERR_SCOPE, "provider %s: the token lacks a required scope", link->name);
         break;
     case PROVIDER_UNAVAILABLE:
-        (void)err_set(err, ERR_AUTH_UNAVAILABLE, "provider %s cannot tell now", link->name);
+        (void)err_set(err, ERR_AUTH_UNAVAILABLE, "provider %s cannot verify credentials now", link->name);
         break;
     case PROVIDER_ACCEPT:
     case PROVIDER_WAIT:
@@ -137,7 +139,7 @@ enum provider_verdict provider_chain_authenticate(struct provider_chain *chain, 
         if (verdict != PROVIDER_PASS)
             return refuse(&chain->links[i], verdict, err);
     }
-    (void)err_set(err, ERR_UNAUTHENTICATED, "no provider took the credential");
+    (void)err_set(err, ERR_UNAUTHENTICATED, "no provider accepts this kind of credential");
     return PROVIDER_REJECT;
 }
 

@@ -1,4 +1,4 @@
-// Owns `auth.providers` of the configuration: its options, and what they must not say together.
+// Owns `auth.providers` of the configuration: the options, and which of them exclude each other.
 #include "provider_table.h"
 
 #define AT(member) offsetof(struct provider_config, member)
@@ -6,22 +6,23 @@ static const struct option provider_rows[] = {
     {.name = "name",
      .type = OPTION_STRING,
      .offset = AT(name),
-     .help = "Who vouches for the callers it lets in, as policies (`user:NAME:SUBJECT`) and the audit log call it; the "
-             "type if absent. Accounts that callers connected belong to this name, too."},
+     .help =
+         "The name of the provider, as policies (`user:NAME:SUBJECT`) and the audit log use it; the type if absent. "
+         "The grants of callers are stored under this name, too."},
     {.name = "type",
      .type = OPTION_ENUM,
      .offset = AT(type),
      .choices = provider_types,
      .fallback = "\"none\"",
-     .help = "`none`: anybody who reaches the listener, which must be on loopback. `bearer`: tokens of `postern "
+     .help = "`none`: every client that reaches the listener, which must be on loopback. `bearer`: tokens of `postern "
              "token`. `forwarded-user`: headers of a trusted proxy in front. `jwt`: access tokens of an issuer; "
              "with several issuers, one entry for each."},
     {.name = "i_know_this_is_open",
      .type = OPTION_BOOL,
      .offset = AT(open),
      .fallback = "false",
-     .help = "`none`: listen beyond loopback too, where anybody who reaches the port is let in. `public_url` or "
-             "`allowed_hosts` must still name what callers write in Host."},
+     .help = "`none`: accept unauthenticated callers on listeners beyond loopback, too. `public_url` or "
+             "`allowed_hosts` must still name the hosts that callers send in Host."},
     {.name = "tokens",
      .type = OPTION_STRING,
      .offset = AT(tokens),
@@ -29,38 +30,39 @@ static const struct option provider_rows[] = {
     {.name = "trusted_proxies",
      .type = OPTION_STRINGS,
      .offset = AT(trusted_proxies),
-     .help = "`forwarded-user`: addresses (10.1.2.3, 10.0.0.0/8, ::1) whose identity headers are believed; `unix` for "
+     .help = "`forwarded-user`: addresses (10.1.2.3, 10.0.0.0/8, ::1) whose identity headers are accepted; `unix` for "
              "unix sockets. Mandatory."},
     {.name = "user_header",
      .type = OPTION_STRING,
      .offset = AT(user_header),
-     .help = "`forwarded-user`: who it is; X-Forwarded-User if absent."},
+     .help = "`forwarded-user`: the header with the subject; X-Forwarded-User if absent."},
     {.name = "groups_header",
      .type = OPTION_STRING,
      .offset = AT(groups_header),
-     .help = "`forwarded-user`: the roles, between commas; no roles if absent."},
+     .help = "`forwarded-user`: the header with the roles, separated by commas; no roles if absent."},
     {.name = "tenant_header",
      .type = OPTION_STRING,
      .offset = AT(tenant_header),
-     .help = "`forwarded-user`: the tenant; `tenant` if absent."},
+     .help = "`forwarded-user`: the header with the tenant; the option `tenant` if absent."},
     {.name = "tenant",
      .type = OPTION_STRING,
      .offset = AT(tenant),
-     .help = "`forwarded-user`, `jwt`: the tenant of everybody who comes this way; `default` if absent."},
+     .help = "`forwarded-user`, `jwt`: the tenant of callers of this provider; `default` if absent."},
     {.name = "secret_header",
      .type = OPTION_STRING,
      .offset = AT(secret_header),
-     .help = "`forwarded-user`: the header in which the proxy shows the secret; X-Postern-Secret if absent."},
+     .help = "`forwarded-user`: the header in which the proxy sends the secret; X-Postern-Secret if absent."},
     {.name = "secret",
      .type = OPTION_STRING,
      .offset = AT(secret),
      .secret = true,
-     .help = "`forwarded-user`: at least 32 characters, best as ${NAME}. Beyond loopback this or `certificate_names` "
+     .help = "`forwarded-user`: the secret, at least 32 characters, preferably as ${NAME}. Beyond loopback this or "
+             "`certificate_names` "
              "is mandatory."},
     {.name = "certificate_names",
      .type = OPTION_STRINGS,
      .offset = AT(certificate_names),
-     .help = "`forwarded-user`: names (SAN) of the proxy's client certificate, one of which it must show."},
+     .help = "`forwarded-user`: names (SAN) of the proxy's client certificate, one of which it must present."},
     {.name = "issuer",
      .type = OPTION_STRING,
      .offset = AT(issuer),
@@ -73,48 +75,49 @@ static const struct option provider_rows[] = {
     {.name = "jwks_uri",
      .type = OPTION_STRING,
      .offset = AT(jwks_uri),
-     .help = "`jwt`: where the keys are; found out from the issuer's metadata if absent."},
+     .help = "`jwt`: the URL of the issuer's keys; taken from the issuer's metadata if absent."},
     {.name = "algorithms",
      .type = OPTION_STRINGS,
      .offset = AT(algorithms),
-     .help = "`jwt`: what may sign; RS256, PS256, ES256 and EdDSA if absent."},
+     .help = "`jwt`: the accepted signature algorithms; RS256, PS256, ES256 and EdDSA if absent."},
     {.name = "clock_skew",
      .type = OPTION_DURATION,
      .offset = AT(clock_skew_ms),
      .fallback = "30",
      .min = 0,
      .max = 300000,
-     .help = "`jwt`: how much clocks may differ."},
+     .help = "`jwt`: the accepted difference between clocks."},
     {.name = "required_claims",
      .type = OPTION_STRINGS,
      .offset = AT(required_claims),
-     .help = "`jwt`: claims that must be there."},
+     .help = "`jwt`: claims that a token must have."},
     {.name = "required_scopes",
      .type = OPTION_STRINGS,
      .offset = AT(required_scopes),
-     .help = "`jwt`: scopes that must be there; a token without them is answered 403 `insufficient_scope`."},
+     .help = "`jwt`: scopes that a token must have; a token without them is refused with 403 `insufficient_scope`."},
     {.name = "require_at_jwt",
      .type = OPTION_BOOL,
      .offset = AT(require_at_jwt),
      .fallback = "false",
-     .help = "`jwt`: `typ` must say access token."},
+     .help = "`jwt`: require a `typ` of `at+jwt`."},
     {.name = "role_claims",
      .type = OPTION_STRINGS,
      .offset = AT(role_claims),
-     .help = "`jwt`: JSON Pointers to roles and groups, such as /realm_access/roles, beside `scope` and `scp`."},
+     .help =
+         "`jwt`: JSON Pointers to roles and groups, such as /realm_access/roles, in addition to `scope` and `scp`."},
     {.name = "role_map",
      .type = OPTION_PAIRS,
      .offset = AT(role_map),
-     .help = "`jwt`: value → role; values that are not here give no role."},
+     .help = "`jwt`: value → role; values that are not listed are ignored."},
     {.name = "tenant_claim",
      .type = OPTION_STRING,
      .offset = AT(tenant_claim),
-     .help = "`jwt`: JSON Pointer to the tenant; `tenant` if absent."},
+     .help = "`jwt`: JSON Pointer to the tenant; the option `tenant` if absent."},
     {0},
 };
 #undef AT
 
-// As it stands in user:NAME:SUBJECT, so without a colon.
+// The name is part of user:NAME:SUBJECT, so it must not contain a colon.
 static bool is_name(const char *text)
 {
     size_t len = strlen(text);
@@ -128,7 +131,8 @@ static bool check_provider(void *object, const struct option_place *place, struc
     const struct provider *provider = &provider_table[config->type];
     bool bearer = config->type == PROVIDER_BEARER;
     if (config->name && !is_name(config->name))
-        return err_set(err, ERR_CONFIG, "%s: %s/name: 1 to 64 letters, digits and . _ -", place->file, place->path);
+        return err_set(err, ERR_CONFIG, "%s: %s/name: must be 1 to 64 letters, digits and . _ -", place->file,
+                       place->path);
     if (bearer != (config->tokens != NULL))
         return err_set(err, ERR_CONFIG, "%s: %s/tokens: %s", place->file, place->path,
                        bearer ? "name the file that `postern token new --file` writes"
@@ -144,7 +148,7 @@ static const struct option_table entry_options = {"A provider (auth.providers[])
 
 static bool same_text(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
 
-// What is wrong with a second provider beside a first one in the same list; NULL: nothing.
+// Why a second provider cannot be in the same list as the first; NULL: it can.
 static const char *clash(const struct provider_config *first, const struct provider_config *second)
 {
     if (first->type == second->type && !provider_table[first->type].many)
@@ -177,7 +181,7 @@ static const struct option auth_rows[] = {
      .offset = offsetof(struct auth_config, providers),
      .fallback = "[{\"type\":\"none\"}]",
      .sub = &entry_options,
-     .help = "Who may prove an identity, asked in order; the first that accepts or rejects decides."},
+     .help = "The providers that authenticate callers, in order; the first that accepts or rejects decides."},
     {0},
 };
 
@@ -195,14 +199,14 @@ static const struct option listener_rows[] = {
      .type = OPTION_OBJECTS,
      .offset = offsetof(struct auth_config, providers),
      .sub = &entry_options,
-     .help = "As `auth.providers`, which are for this listener if absent."},
+     .help = "Like `auth.providers`, whose value applies to this listener if absent."},
     {0},
 };
 
 const struct option_table provider_config_listener_options = {
     "Authentication of a listener (listen[].auth)", sizeof(struct auth_config), listener_rows, check_listener};
 
-// Behind two proxies there may be two directories of people, so those are never the same by themselves.
+// Two proxies may use different user directories, so their subjects are never the same by name alone.
 static bool same_people(const struct provider_config *one, const struct provider_config *other)
 {
     return one->type == other->type && same_text(one->tokens, other->tokens) && same_text(one->issuer, other->issuer) &&
@@ -218,8 +222,8 @@ bool provider_config_names_agree(const struct auth_config *one, const struct aut
             if (strcmp(provider_name(&a[i]), provider_name(&b[k])) == 0 && !same_people(&a[i], &b[k]))
                 return err_set(
                     err, ERR_CONFIG,
-                    "%s: %s/providers/%zu: another provider is called \"%s\" already, and may mean other people "
-                    "by the same subjects; give this one a `name`",
+                    "%s: %s/providers/%zu: another provider has the name \"%s\" already, and its subjects may be "
+                    "different users; give this one a `name` of its own",
                     place->file, place->path, k, provider_name(&b[k]));
     return true;
 }

@@ -1,8 +1,8 @@
-// Owns the provider `forwarded-user`: a proxy in front has authenticated the caller and says so in headers.
+// Owns the provider `forwarded-user`: a proxy in front authenticates the caller and names it in headers.
 //
-// Such a header is worth what the connection it came on is worth. It is believed only from the configured
-// addresses, and beyond loopback and unix sockets only together with a secret or a client certificate.
-// From anybody else it is an error (400), not silently ignored: somebody meant to be somebody.
+// The headers are as trustworthy as the connection that they arrive on. They are accepted only from the configured
+// addresses, and beyond loopback and unix sockets only together with a secret or a client certificate. From any other
+// address they are an error (400) and not ignored: the sender expects them to have an effect.
 #include "provider_forwarded.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -26,7 +26,7 @@ struct forwarded {
     struct network *networks;
     size_t network_count;
     bool unix_sockets;
-    size_t first;  // of our headers in credentials.headers
+    size_t first;  // index of this provider's headers in credentials.headers
 };
 
 enum { HEADER_USER, HEADER_SECRET, HEADER_GROUPS, HEADER_TENANT, HEADERS };
@@ -64,13 +64,13 @@ bool provider_forwarded_check(const struct provider_config *config, const struct
     if (!config->trusted_proxies || !config->trusted_proxies[0])
         return err_set(err, ERR_CONFIG,
                        "%s: %s/trusted_proxies: name the addresses of the proxy, such as [\"10.0.0.5\"]; without them "
-                       "anybody could be anybody",
+                       "any client could claim any identity",
                        place->file, place->path);
     for (char **text = config->trusted_proxies; *text; text++) {
         if (strcmp(*text, "unix") == 0)
             continue;
         if (!parse_network(*text, &network))
-            return err_set(err, ERR_CONFIG, "%s: %s/trusted_proxies: \"%s\" is no address or network", place->file,
+            return err_set(err, ERR_CONFIG, "%s: %s/trusted_proxies: \"%s\" is not an address or network", place->file,
                            place->path, *text);
         remote = remote || !is_local(&network);
     }
@@ -178,7 +178,7 @@ static bool shows_secret(const struct forwarded *forwarded, const struct credent
 static bool hop_is_proven(const struct forwarded *forwarded, const struct credentials *credentials)
 {
     bool names = forwarded->config->certificate_names && forwarded->config->certificate_names[0];
-    if (!forwarded->config->secret && !names)  // checked at load: only loopback and unix sockets are trusted then
+    if (!forwarded->config->secret && !names)  // checked at load: then only loopback and unix sockets are trusted
         return true;
     return shows_secret(forwarded, &credentials->headers[forwarded->first + HEADER_SECRET]) ||
            shows_certificate(forwarded, credentials->peer);
@@ -213,7 +213,7 @@ static struct span trimmed(struct span text)
     return text;
 }
 
-// Too many or malformed groups are refused, never cut short: a role that denies might be among them.
+// Too many or malformed groups are refused and never truncated: a policy may deny by one of them.
 static bool add_groups(struct identity *identity, struct span list)
 {
     while (list.len) {
@@ -260,8 +260,8 @@ static unsigned count_shown(const struct credential_header *headers)
     return shown;
 }
 
-// P13 and P14 hold for every request, also one with a credential that another provider would take: somebody who is let in
-// as one and says to be another is not ignored.
+// P13 and P14 hold for every request, also for one with a credential that another provider accepts: a caller that
+// authenticates as one identity and names another in a header is refused.
 enum provider_verdict provider_forwarded_inspect(void *state, const struct credentials *credentials)
 {
     const struct forwarded *forwarded = state;

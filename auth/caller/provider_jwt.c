@@ -19,7 +19,7 @@ struct jwt_provider {
     struct jwt_cache *cache;
 };
 
-// As RFC 6749 spells them; they are told to callers in a header.
+// The syntax of RFC 6749; these names are sent to callers in a header.
 static bool is_scope(const char *text)
 {
     for (const char *at = text; *at; at++)
@@ -122,9 +122,9 @@ static bool make_identity(const struct jwt_provider *provider, const struct jwt_
     return true;
 }
 
-// Keys that are missing may be on their way: the call waits for them once. Only a set that was fetched and has no such key
-// says that the token is wrong (J12): while it cannot be had, nobody can tell.
-// `kid`: of a token whose key is not among those we have; NULL: we have none at all.
+// Keys that are missing may be on their way, so the call waits for them once. The token is rejected only if the key is not
+// in a set that was fetched (J12); while the set cannot be fetched, the verdict is UNAVAILABLE.
+// `kid`: names a key that is missing from the set; NULL: the set of keys was not fetched yet.
 static enum provider_verdict wait_for_keys(struct jwt_provider *provider, struct provider_wait *wait, struct span kid)
 {
     bool miss = kid.at != NULL;
@@ -176,7 +176,7 @@ enum provider_verdict provider_jwt(void *state, const struct credentials *creden
     }
     if (!jwt_parse(token, &jwt, &err))
         return PROVIDER_REJECT;
-    // Whose it says to be decides who is asked, and only whether that is true is left to find out.
+    // The issuer that the token names selects the provider; that provider then verifies it.
     bool ours = jwt.issuer && strcmp(jwt.issuer, provider->config->issuer) == 0;
     enum provider_verdict verdict =
         ours ? verify(provider, token, span_of(jwt.kid ? jwt.kid : ""), wait, out) : PROVIDER_FOREIGN;

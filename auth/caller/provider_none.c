@@ -1,4 +1,4 @@
-// Owns the provider `none`: whoever comes over loopback or our own pipe is "anonymous".
+// Owns the provider `none`: every caller over loopback or the gateway's own pipe is "anonymous".
 #include "provider_none.h"
 #include "base/mem.h"
 #include <stdlib.h>
@@ -31,7 +31,7 @@ enum provider_verdict provider_none(void *state, const struct credentials *crede
     (void)wait;
     const struct none *none = state;
     if ((!credentials->local && !none->open) || credentials->authorization.at)
-        return PROVIDER_REJECT;  // a credential that nobody took is not the same as none
+        return PROVIDER_REJECT;  // a credential that no provider accepted must not become anonymous
     *out = identity_ref(none->anonymous);
     return PROVIDER_ACCEPT;
 }

@@ -1,4 +1,4 @@
-// The table of providers: what the chain asks of each.
+// The table of providers, with the functions that the chain calls.
 #ifndef AUTH_CALLER_PROVIDER_TABLE_H
 #define AUTH_CALLER_PROVIDER_TABLE_H
 
@@ -7,17 +7,17 @@
 enum provider_type { PROVIDER_NONE, PROVIDER_BEARER, PROVIDER_FORWARDED, PROVIDER_JWT, PROVIDER_TYPES };
 
 struct provider {
-    bool proves;  // who calls, rather than that anybody may
-    bool many;    // several in one chain: each says of a credential whether it is its own (PROVIDER_FOREIGN)
+    bool proves;  // it authenticates the caller, rather than accepting every request
+    bool many;    // several in one chain: each finds out whether a credential is its own (PROVIDER_FOREIGN)
     bool (*check)(const struct provider_config *config, const struct option_place *place, struct err *err);
-    // What it keeps between calls.
+    // Returns the state that is passed to the other functions.
     void *(*open)(const struct provider_config *config, const struct provider_world *world, struct err *err);
     void (*close)(void *state);
-    // Asked of every request before the chain, whoever would take the credential: PASS or MALFORMED.
+    // Called for every request before any provider authenticates it: PASS or MALFORMED.
     enum provider_verdict (*inspect)(void *state, const struct credentials *credentials);
     enum provider_verdict (*authenticate)(void *state, const struct credentials *credentials,
                                           struct provider_wait *wait, struct identity **out);
-    // Which headers it wants to see; gets where in the list they begin, returns how many.
+    // The headers that it reads; `first` is their position in the list. Returns how many.
     size_t (*headers)(void *state, const char **names, size_t first);
     bool (*poll)(void **state, struct err *err);
     bool (*stands)(void *state, const struct identity *identity);

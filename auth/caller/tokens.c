@@ -1,8 +1,8 @@
 // Owns the static bearer tokens: their shape, reading the tokens file, looking tokens up. tokens_edit.c rewrites the file.
 //
 // Invariants, and the tests in tests/unit/auth/caller/tokens_test.c that guard them:
-//   - no secret is in the file, in an error or in a snapshot     P8_a_plaintext_token_is_refused_and_not_repeated_in_the_error
-//   - a digest is compared in constant time, and always one      P9_a_damaged_or_unknown_token_is_rejected
+//   - no secret is in the file, in an error or in a snapshot      P8_a_plaintext_token_is_refused_and_not_repeated_in_the_error
+//   - every lookup compares one digest, in constant time          P9_a_damaged_or_unknown_token_is_rejected
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/option.h"
@@ -15,7 +15,7 @@
 
 enum { NAME_MAX_CHARS = 256, ROLE_MAX_CHARS = 128, ROLES_MAX = 200, DESCRIPTION_MAX_CHARS = 1024 };
 
-// Which file it was, as far as stat can tell; all zero: there was none.
+// Identifies one state of the file, as far as stat can; all zero: the file did not exist.
 struct tokens_stamp {
     dev_t device;
     ino_t inode;
@@ -26,7 +26,7 @@ struct tokens_stamp {
 struct caller_tokens {
     char *path;
     struct tokens_stamp stamp;
-    // From here on filled by the option table.
+    // The option table fills the members from here on.
     char *schema;
     int64_t version;
     struct option_items tokens;  // struct caller_token
@@ -83,7 +83,7 @@ bool caller_tokens_is_token(struct span token)
            memcmp(crc.at, right, sizeof right) == 0;
 }
 
-// Is there a token in the text, even a damaged one?
+// True if the text contains a token, even a damaged one.
 static bool holds_token(const char *text)
 {
     while ((text = strstr(text, CALLER_TOKEN_PREFIX))) {
@@ -97,7 +97,7 @@ static bool holds_token(const char *text)
     return false;
 }
 
-// Every character of the 62 is equally likely: bytes that would favour the first ones are thrown away.
+// All 62 characters are equally likely: bytes that would favour the first ones are discarded.
 static char *put_random(char *out, size_t count)
 {
     unsigned char bytes[64];
@@ -161,7 +161,7 @@ static bool read_day(const char **at, struct tm *parts)
     return read_number(at, 2, 1, days[month - 1] + (leap && month == 2 ? 1 : 0), &parts->tm_mday);
 }
 
-// 12:30:00Z, 12:30:00.25+02:00; `offset` is how far it is ahead of UTC, in seconds.
+// 12:30:00Z, 12:30:00.25+02:00; `offset`: seconds ahead of UTC.
 static bool read_time(const char **at, struct tm *parts, int *offset)
 {
     int hours = 0, minutes = 0;
@@ -188,7 +188,7 @@ static bool read_time(const char **at, struct tm *parts, int *offset)
 bool caller_tokens_date(const char *text, int64_t *seconds)
 {
     struct tm parts = {0};
-    int offset = -86400;  // a day alone lasts to its end
+    int offset = -86400;  // a date without a time means the end of that day
     if (!read_day(&text, &parts) || (*text && (!read_char(&text, "Tt") || !read_time(&text, &parts, &offset))) || *text)
         return false;
     *seconds = (int64_t)timegm(&parts) - offset;
@@ -203,14 +203,14 @@ void caller_tokens_stamp(int64_t seconds, char out[32])
     strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &parts);
 }
 
-// ---- what may stand in the file -------------------------------------------------------------
+// ---- checks of the file ---------------------------------------------------------------------
 
 static bool refuse(const struct option_place *place, const char *key, const char *why, struct err *err)
 {
     return err_set(err, ERR_CONFIG, "%s: %s/%s: %s", place->file, place->path, key, why);
 }
 
-// A name is shown, logged and compared: one line, no spaces around it, not endless.
+// A name is shown, logged and compared: one line without surrounding spaces, of bounded length.
 static bool is_name(const char *text, size_t max)
 {
     size_t len = text ? strlen(text) : 0;
@@ -237,8 +237,8 @@ static bool check_roles(const struct caller_token *entry, const struct option_pl
     size_t count = 0;
     for (; entry->roles[count]; count++)
         if (!is_name(entry->roles[count], ROLE_MAX_CHARS) || strchr(entry->roles[count], ','))
-            return refuse(place, "roles", "each must be one line of 1 to 128 bytes, without comma", err);
-    return count <= ROLES_MAX || refuse(place, "roles", "more than 200", err);
+            return refuse(place, "roles", "each must be one line of 1 to 128 bytes, without a comma", err);
+    return count <= ROLES_MAX || refuse(place, "roles", "more than 200 roles", err);
 }
 
 static bool check_entry(void *object, const struct option_place *place, struct err *err)
@@ -272,7 +272,7 @@ static bool check_unique(const struct map *seen, struct span key, const struct o
                              place->file, place->path, other->subject);
 }
 
-// Made once for all who show the token: the policy knows the one who asked last by the object.
+// One object for all calls with the token: the policy recognizes the previous caller by the pointer.
 static struct identity *make_identity(const struct caller_token *entry)
 {
     struct identity *identity =
@@ -310,12 +310,18 @@ static bool check_file(void *object, const struct option_place *place, struct er
 static const struct option entry_rows[] = {
     {.name = "id", .type = OPTION_STRING, .offset = AT(id), .help = "The public part of the token."},
     {.name = "sha256", .type = OPTION_STRING, .offset = AT(sha256), .help = "SHA-256 of the whole token, in hex."},
-    {.name = "subject", .type = OPTION_STRING, .offset = AT(subject), .help = "Who has it."},
+    {.name = "subject",
+     .type = OPTION_STRING,
+     .offset = AT(subject),
+     .help = "The subject that the token authenticates."},
     {.name = "roles", .type = OPTION_STRINGS, .offset = AT(roles), .fallback = "[]", .help = "Roles of the subject."},
     {.name = "tenant", .type = OPTION_STRING, .offset = AT(tenant), .help = "Absent: `default`."},
-    {.name = "created", .type = OPTION_STRING, .offset = AT(created), .help = "When it was made."},
-    {.name = "expires", .type = OPTION_STRING, .offset = AT(expires), .help = "A day, to its end in UTC, or RFC 3339."},
-    {.name = "description", .type = OPTION_STRING, .offset = AT(description), .help = "What it is for."},
+    {.name = "created", .type = OPTION_STRING, .offset = AT(created), .help = "When the token was issued."},
+    {.name = "expires",
+     .type = OPTION_STRING,
+     .offset = AT(expires),
+     .help = "A date (the token is valid to the end of that day, UTC) or an RFC 3339 time."},
+    {.name = "description", .type = OPTION_STRING, .offset = AT(description), .help = "The purpose of the token."},
     {0},
 };
 #undef AT
@@ -324,15 +330,15 @@ static const struct option_table entry_options = {"A token (tokens[])", sizeof(s
 
 #define AT(member) offsetof(struct caller_tokens, member)
 static const struct option file_rows[] = {
-    {.name = "$schema", .type = OPTION_STRING, .offset = AT(schema), .help = "For editors."},
-    {.name = "version", .type = OPTION_INT, .offset = AT(version), .help = "Of the format: 1."},
+    {.name = "$schema", .type = OPTION_STRING, .offset = AT(schema), .help = "The JSON schema, for editors."},
+    {.name = "version", .type = OPTION_INT, .offset = AT(version), .help = "The version of the format: 1."},
     {.name = "tokens", .type = OPTION_OBJECTS, .offset = AT(tokens), .sub = &entry_options, .help = "The tokens."},
     {0},
 };
 #undef AT
 static const struct option_table file_options = {"Tokens file", sizeof(struct caller_tokens), file_rows, check_file};
 
-// Before anything else looks at a text, and perhaps repeats it in a message. `path` is where we are.
+// Runs before any other check, because the errors of those repeat texts of the file. `path` is the place of the text.
 static bool check_text(const char *text, const char *file, struct buf *path, struct err *err)
 {
     const char *where = path->len ? buf_text(path) : "/";
@@ -341,9 +347,9 @@ static bool check_text(const char *text, const char *file, struct buf *path, str
                        "%s: %s: holds a token in plain text; only its SHA-256 belongs here, and a token that was "
                        "written down must be replaced",
                        file, where);
-    if (strstr(text, "${"))  // the tables would expand it, and a rewrite would keep the value for good
-        return err_set(err, ERR_CONFIG, "%s: %s: \"${\" is not allowed: nothing here comes from the environment", file,
-                       where);
+    if (strstr(text, "${"))  // the tables would expand it, and saving would write the value to the file
+        return err_set(err, ERR_CONFIG,
+                       "%s: %s: \"${\" is not allowed: the tokens file cannot use environment variables", file, where);
     return true;
 }
 
@@ -415,7 +421,7 @@ struct caller_tokens *caller_tokens_new(const char *path)
 struct caller_tokens *caller_tokens_load(const char *path, struct err *err)
 {
     struct caller_tokens *file =
-        caller_tokens_new(path);  // looks at the file before it is read: a change between is stale
+        caller_tokens_new(path);  // stat precedes the read, so that a change in between counts as stale
     json_t *tree = json_parse_file(path, err);
     bool ok = tree && caller_tokens_read(tree, file, err);
     json_decref(tree);
@@ -470,10 +476,10 @@ enum provider_verdict caller_tokens_find(const struct caller_tokens *file, struc
     *out = NULL;
     if (!span_starts(presented, CALLER_TOKEN_PREFIX))
         return PROVIDER_PASS;
-    bool fits = presented.len == CALLER_TOKEN_TOKEN_CHARS;  // whether it is whole, the digest tells
+    bool fits = presented.len == CALLER_TOKEN_TOKEN_CHARS;  // the digest decides whether the token is correct
     const struct caller_token *entry = fits ? caller_tokens_named(file, id_of(presented)) : NULL;
     if (presented.len > CALLER_TOKEN_TOKEN_CHARS)
-        presented.len = CALLER_TOKEN_TOKEN_CHARS;  // damaged anyway: its length must not buy work
+        presented.len = CALLER_TOKEN_TOKEN_CHARS;  // damaged anyway: a long token must not cost more work
     secret_digest(presented, digest);
     bool same = secret_equal(digest, entry ? entry->digest : nobody, sizeof digest);
     secret_wipe(digest, sizeof digest);

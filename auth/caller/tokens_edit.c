@@ -17,7 +17,7 @@ struct caller_tokens_edit {
     char *path;
     int lock;
     struct caller_tokens *before;
-    json_t *tree;  // what will be written
+    json_t *tree;  // the new content
 };
 
 // ---- writing --------------------------------------------------------------------------------
@@ -43,19 +43,19 @@ static bool write_all(int fd, struct span text)
     return true;
 }
 
-// Who may read the file is somebody's decision: the new one has the mode and owner of the old one.
+// The administrator decided who may read the file: the new one has the mode and owner of the old one.
 static bool keep_mode(int fd, const char *path)
 {
     struct stat old, new;
     if (stat(path, &old) != 0)
-        return errno == ENOENT;  // mkostemp gave 0600
+        return errno == ENOENT;  // mkostemp created it with 0600
     if (fstat(fd, &new) != 0)
         return false;
     bool same = old.st_uid == new.st_uid &&old.st_gid == new.st_gid;
     return (same || fchown(fd, old.st_uid, old.st_gid) == 0) && fchmod(fd, old.st_mode & 07777) == 0;
 }
 
-// After this the new name is on the disk too. Nothing can be undone any more, so nothing is reported.
+// Makes the rename durable. The file is already replaced, so an error is not reported.
 static void sync_directory(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -88,7 +88,7 @@ static bool replace(const char *path, struct span text, struct err *err)
 
 // ---- one change -----------------------------------------------------------------------------
 
-// The lock file stays: removing it would let two hold a lock each, on different files of one name.
+// The lock file stays: after its removal, two processes could each hold a lock on a different file of this name.
 static int take_lock(const char *path, struct err *err)
 {
     char *name = beside(path, ".lock");
@@ -110,7 +110,7 @@ static bool set_text(json_t *tree, const char *key, const char *text)
     return !text || json_object_set_new(tree, key, json_string(text)) == 0;
 }
 
-// NULL: some text is not UTF-8.
+// NULL: a text is not UTF-8.
 static json_t *entry_json(const struct caller_token *entry)
 {
     json_t *tree = json_object(), *roles = json_array();
@@ -140,7 +140,7 @@ static json_t *file_json(const struct caller_tokens *file)
 
 struct caller_tokens_edit *caller_tokens_edit_start(const char *path, bool create, struct err *err)
 {
-    char *real = realpath(path, NULL);  // through a link: the file is replaced, not the link
+    char *real = realpath(path, NULL);  // resolves a symbolic link, so that the file is replaced and not the link
     if (!real && !(create && errno == ENOENT)) {
         (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
         return NULL;
@@ -175,7 +175,8 @@ bool caller_tokens_edit_put(struct caller_tokens_edit *edit, const struct caller
 {
     json_t *tokens = json_object_get(edit->tree, "tokens"), *one = entry_json(entry);
     if (!one)
-        return err_set(err, ERR_CONFIG, "%s: all texts must be UTF-8", edit->path);
+        return err_set(err, ERR_CONFIG, "%s: cannot save the token: its subject, roles and description must be UTF-8",
+                       edit->path);
     size_t at = position(tokens, entry->id);
     struct buf path = {0};
     buf_printf(&path, "/tokens/%zu", at);
@@ -205,8 +206,8 @@ static void unlock(struct caller_tokens_edit *edit)
 
 bool caller_tokens_edit_save(struct caller_tokens_edit *edit, struct err *err)
 {
-    if (caller_tokens_stale(edit->before))  // by somebody who does not lock: an editor, git
-        return err_set(err, ERR_CONFIG, "%s: was changed meanwhile; try again", edit->path);
+    if (caller_tokens_stale(edit->before))  // by a program that does not lock the file: an editor, git
+        return err_set(err, ERR_CONFIG, "%s: another program changed the file in the meantime; try again", edit->path);
     struct caller_tokens *after = caller_tokens_new(edit->path);
     bool ok = caller_tokens_read(edit->tree, after, err);
     caller_tokens_free(after);
@@ -218,7 +219,7 @@ bool caller_tokens_edit_save(struct caller_tokens_edit *edit, struct err *err)
     buf_put_char(&text, '\n');
     ok = replace(edit->path, buf_span(&text), err);
     if (ok)
-        unlock(edit);  // from now on it is stale
+        unlock(edit);  // `before` is stale from here on
     free(dump);
     buf_release(&text);
     return ok;

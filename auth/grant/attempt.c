@@ -1,4 +1,4 @@
-// Owns attempts: their members, and the identity that is kept in them.
+// Owns attempts: their members, their encoding, and the identity stored in them.
 #include "auth/caller/identity.h"
 #include "base/mem.h"
 #include "encoding.h"

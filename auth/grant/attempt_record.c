@@ -1,7 +1,7 @@
-// Owns attempts in records, on the worker's thread: how one is found, and how many there may be (H9).
+// Owns attempts in records, on the worker's thread: finding an attempt, and the limits on their number (H9).
 //
-// The key of a record is the digest of the attempt's secret, and behind it whose it is. So one is found by the secret
-// alone, and all of one owner without opening those of others.
+// The key of a record is the digest of the attempt's secret, followed by a digest of its owner (the user and the
+// server). So an attempt is found by its secret alone, and the attempts of one owner without opening those of others.
 #include "base/clock.h"
 #include "base/mem.h"
 #include "encoding.h"
@@ -74,7 +74,7 @@ enum record_answer attempt_record_get(struct vault *vault, struct record_store *
 
 // ---- bounds ---------------------------------------------------------------------------------
 
-// One record that may have to go.
+// A record that may have to be deleted.
 struct eviction_candidate {
     char key[SECRET_MAC_BYTES + ATTEMPT_OWNER_BYTES];
     size_t key_len;
@@ -84,7 +84,7 @@ struct eviction_candidate {
 
 struct survey {
     struct vault *vault;
-    struct span key;  // of the newest one: not to be dropped
+    struct span key;  // of the new attempt, which is never dropped
     size_t all, own;
     struct eviction_candidate oldest_own;
 };
@@ -116,7 +116,7 @@ static bool visit_survey(void *arg, const struct record *record)
     survey->all++;
     if (!is_same_owner(record->key, survey->key))
         return true;
-    struct err ignored;  // what cannot be opened is nobody's open link
+    struct err ignored;  // a record that cannot be opened does not count as an open link
     struct attempt *attempt = open_attempt(survey->vault, record, &ignored);
     bool open = attempt && !is_finished(attempt) && in_time(attempt, record->updated_ms);
     survey->own += open;
@@ -126,8 +126,8 @@ static bool visit_survey(void *arg, const struct record *record)
     return true;
 }
 
-// G10: many authorization servers say on a page of their own that they do not know the client, and the user never comes
-// back. So a login that was left lying makes its client suspect.
+// G10: many authorization servers report an unknown client on a page of their own and never redirect the user back. So
+// an abandoned login makes its client suspect.
 static bool doubt_client(struct vault *vault, struct record_store *records, const struct attempt *attempt,
                          struct err *err)
 {
@@ -152,7 +152,7 @@ static bool doubt_client(struct vault *vault, struct record_store *records, cons
 static bool give_up(struct vault *vault, struct record_store *records, const struct record *record, struct err *err)
 {
     struct buf key = {0};
-    struct err ignored;  // what cannot be opened says nothing about a client
+    struct err ignored;  // a record that cannot be opened makes no client suspect
     int64_t generation = record->generation;
     struct attempt *attempt = open_attempt(vault, record, &ignored);
     buf_put_span(&key, record->key);
@@ -172,17 +172,17 @@ static bool drop(struct vault *vault, struct record_store *records, const struct
     if (!candidate->key_len)
         return true;
     enum record_answer found = record_get(records, name, &record, err);
-    if (found != RECORD_YES || record.generation != candidate->generation)  // somebody went on with it
+    if (found != RECORD_YES || record.generation != candidate->generation)  // another process has continued the login
         return found != RECORD_FAILED;
     return give_up(vault, records, &record, err);
 }
 
-// Too many at all: one that is over goes before one that somebody still needs, and of those one of the tenant that adds
-// another, so that no tenant takes the place of the others' logins.
+// Too many attempts in all: a finished attempt is dropped first, else one of the tenant that added the new attempt, so
+// that one tenant cannot displace the logins of the others.
 struct crowd {
     struct vault *vault;
-    struct span key;       // of the newest one
-    struct attempt *mine;  // it
+    struct span key;       // of the new attempt
+    struct attempt *mine;  // the new attempt
     struct eviction_candidate finished, same_tenant, oldest;
 };
 
@@ -208,7 +208,7 @@ static bool drop_one(struct vault *vault, struct record_store *records, struct s
     struct crowd crowd = {.vault = vault, .key = key};
     struct record newest;
     enum record_answer got = record_get(records, (struct record_name){VAULT_ATTEMPTS, key}, &newest, err);
-    if (got != RECORD_YES)  // somebody else's newest has taken its place
+    if (got != RECORD_YES)  // another process has already dropped the new attempt
         return got != RECORD_FAILED;
     bool ok = (crowd.mine = open_attempt(vault, &newest, err)) &&
               record_scan(records, (struct record_name){VAULT_ATTEMPTS, {0}}, visit_crowd, &crowd, err);
@@ -243,7 +243,7 @@ bool attempt_record_expire(struct vault *vault, struct record_store *records, st
     return record_scan(records, (struct record_name){VAULT_ATTEMPTS, {0}}, visit_expiry, &expiry, err) && expiry.ok;
 }
 
-// After the newest is in: whatever other processes add meanwhile, the last one to look sees them all.
+// Runs after the new attempt is stored. When several processes add attempts at once, the last one to run sees them all.
 bool attempt_record_trim(struct vault *vault, struct record_store *records, struct span key, struct err *err)
 {
     struct survey survey;

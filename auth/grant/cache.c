@@ -1,7 +1,8 @@
-// Owns the cache of open grants: what it holds, when it may be trusted, and following what other processes do.
+// Owns the cache of decrypted grants: its contents, when they may be used, and noticing the changes of other processes.
 //
-// All of it is true as of one generation of the whole store. When a look at the store shows a newer one that is not ours,
-// the cache is emptied: simple, and changes are rare beside uses. Looks are taken while it holds anything.
+// The whole cache reflects one generation of the store. When a poll finds a newer generation that this process did not
+// write, the cache is emptied: this is simple, and changes are rare compared with uses. Polls stop while the cache is
+// empty.
 #include "base/mem.h"
 #include "work.h"
 #include <stdlib.h>
@@ -65,7 +66,7 @@ void grant_cache_wrote(struct grant_store *store, int64_t generation)
 void grant_cache_put(struct grant_store *store, struct span key, const struct grant *grant, int64_t newest,
                      int64_t started_ms)
 {
-    bool ours = newest == grant->generation && newest == store->newest + 1;  // the only change since is this one
+    bool ours = newest == grant->generation && newest == store->newest + 1;  // this write is the only change since
     if (ours)
         store->newest = newest;
     grant_cache_checked(store, newest, started_ms);

@@ -1,4 +1,4 @@
-// Owns the bytes of sealed objects: members by tag and length, and keys of several texts.
+// Owns the encoding of sealed objects (members with tag and length), and of keys that consist of several texts.
 #include "base/mem.h"
 #include "base/secret.h"
 #include "encoding.h"
@@ -6,7 +6,7 @@
 
 enum { VERSION = 1, HEAD_BYTES = 5, TIME_BYTES = 8 };
 
-// The member as bytes; a time is written to `room`.
+// Returns the bytes of a member; those of a time are written to `room`.
 static struct span bytes_of(const struct field *field, const void *object, char room[TIME_BYTES])
 {
     const void *at = (const char *)object + field->offset;
@@ -26,7 +26,7 @@ void fields_encode(const struct field *table, const void *object, struct buf *ou
     size_t need = 1;
     for (const struct field *field = table; field->type; field++)
         need += HEAD_BYTES + bytes_of(field, object, room).len;
-    buf_reserve(out, need);  // at once: growing would leave copies behind
+    buf_reserve(out, need);  // all at once: growing the buffer would leave copies of secrets in freed memory
     buf_put_char(out, VERSION);
     for (const struct field *field = table; field->type; field++) {
         struct span bytes = bytes_of(field, object, room);

@@ -1,4 +1,4 @@
-// Owns the grant: its members, its key, whether its token is fresh, and its life.
+// Owns the grant: its members, its key, its lifetime, and whether its token is fresh.
 #include "auth/caller/identity.h"
 #include "base/mem.h"
 #include "encoding.h"
@@ -114,7 +114,7 @@ void grant_damaged(const struct grant *grant, const struct err *problem, struct 
 
 bool grant_doubt(struct grant_fields *fields, int64_t now)
 {
-    if (!fields->doubts || now < fields->doubted_at) {  // a clock that went back begins anew
+    if (!fields->doubts || now < fields->doubted_at) {  // count from 0 if the clock was set back
         fields->doubts = 0;
         fields->doubted_at = now;
     }

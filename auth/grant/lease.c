@@ -1,22 +1,22 @@
-// Owns refreshing once: of all who find a grant too old, in all processes, one gets to refresh it.
+// Owns the leases of grants: of all requests, in all processes, that find an expired token, only one refreshes it.
 //
-//                 somebody has it: again soon
+//                 lease is taken: retry soon
 //                 ┌──────────┐
 //     start ──► TRYING ──► HELD ──► SAVING ──► over
-//                 │          │        │ cannot be written
+//                 │          │        │ write failed
 //                 │          │        └──► UNSAVED ──► every second: renew, write ──► over
 //                 │          └──► RELEASING ──► over
 //                 └──► over: changed, gone, late, failed
 //
-// While it is held it is renewed, so it need not last as long as the slowest server may take: a holder that was killed
-// keeps the others waiting for seconds only.
+// A held lease is renewed until it is released. So it can be much shorter than the slowest refresh, and a holder that
+// was killed delays the others for seconds only.
 //
-// The lease is a row in the store (store/record.h) under the grant's key. It is got first and the grant read after: what
-// somebody else stored meanwhile is seen. It only saves work and refresh tokens; what is stored is decided by the
-// generation alone. Those in this process who want the same grant wait for each other without asking the disk.
+// The lease is a row in the store (store/record.h) under the grant's key. It is taken before the grant is read, so that
+// the grant of another holder is seen. The lease only avoids superfluous refreshes; the generation alone decides which
+// grant is stored. Works of this process with the same key wait for each other without accessing the store.
 //
-// set_phase() is the only function that moves a work from one phase to the next, and checks the transition. When the store is freed,
-// works end in any phase.
+// set_phase() is the only function that changes the phase of a work, and checks the transition. When the store is
+// freed, works end in any phase.
 #include "base/check.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -30,12 +30,12 @@ enum lease_phase { OVER, TRYING, HELD, SAVING, UNSAVED, RELEASING };
 struct grant_lease_work {
     struct list node;
     struct grant_store *store;
-    struct grant_lease *lease;  // NULL: nobody waits any more
+    struct grant_lease *lease;  // NULL: cancelled, or the result was already reported
     enum lease_phase phase;
     struct store_job job;
     bool busy;      // the job is with the worker
-    bool renewing;  // and it only renews
-    bool behind;    // waits for another one of this process
+    bool renewing;  // the job renews the lease
+    bool behind;    // waits for another work of this process with the same key
     struct loop_timer timer;
     int64_t give_up_ms, started_ms;
     struct buf key;
@@ -43,9 +43,9 @@ struct grant_lease_work {
     struct record_lease held;
     bool holds;
     struct grant *give;  // to be saved
-    // what came out
+    // results
     enum grant_lease_state state;
-    bool taken;  // somebody else has it
+    bool taken;  // another process holds the lease
     enum grant_answer answer;
     struct err err;
     struct grant *grant;
@@ -72,15 +72,15 @@ static struct span key_of(const struct grant_lease_work *work) { return buf_span
 
 // ---- on the worker --------------------------------------------------------------------------
 
-static void give_back(struct grant_lease_work *work, struct record_store *records)
+static void release_lease(struct grant_lease_work *work, struct record_store *records)
 {
     struct err err = {0};
     if (work->holds && record_lease_release(records, key_of(work), &work->held, &err) == RECORD_FAILED)
-        log_warn("a lease was not given back; it ends by itself", LOG_STR("problem", err.detail));
+        log_warn("could not release a lease; it will expire", LOG_STR("problem", err.detail));
     work->holds = false;
 }
 
-// Reads the grant. True: it is still the one that is too old.
+// Reads the grant. Returns true if it still has the generation that needs a refresh.
 static bool unchanged(struct grant_lease_work *work, struct record_store *records)
 {
     grant_unref(work->grant);
@@ -106,7 +106,7 @@ static void run_try(struct store_job *job, struct record_store *records)
     if (unchanged(work, records))
         work->state = LEASE_HELD;
     else
-        give_back(work, records);
+        release_lease(work, records);
 }
 
 static void run_save(struct store_job *job, struct record_store *records)
@@ -119,14 +119,14 @@ static void run_save(struct store_job *job, struct record_store *records)
         grant_record_put_grant(work->store->vault, records, work->give, work->generation, &work->grant, &work->err);
     work->answer = got == RECORD_YES ? GRANT_STORE_DONE : got == RECORD_NO ? GRANT_STORE_CONFLICT : GRANT_STORE_FAILED;
     if (got != RECORD_FAILED)
-        give_back(work, records);
+        release_lease(work, records);
     else if (record_lease_renew(records, key_of(work), &work->held, &ignored) == RECORD_NO)
         work->holds = false;
 }
 
-static void run_release(struct store_job *job, struct record_store *records) { give_back(job->arg, records); }
+static void run_release(struct store_job *job, struct record_store *records) { release_lease(job->arg, records); }
 
-// One that is lost is not fought for: the generation decides what is stored.
+// A lost lease is not taken again: the generation decides which grant is stored.
 static void run_renew(struct store_job *job, struct record_store *records)
 {
     struct grant_lease_work *work = job->arg;
@@ -144,7 +144,7 @@ static bool same_key(const struct grant_lease_work *a, const struct grant_lease_
     return span_equal(key_of(a), key_of(b));
 }
 
-// Ends the work; those in this process who wait behind it go on.
+// Ends the work, and wakes the works of this process that wait for it.
 static void end(struct grant_lease_work *work)
 {
     struct grant_store *store = work->store;
@@ -166,8 +166,8 @@ static void end(struct grant_lease_work *work)
     loop_reap(store->loop, work, free);
 }
 
-// Tells the waiting one how it went, without a lease, and ends.
-static void tell(struct grant_lease_work *work, enum grant_lease_state state)
+// Ends the work, and reports a state other than LEASE_HELD.
+static void finish_without_lease(struct grant_lease_work *work, enum grant_lease_state state)
 {
     struct grant_lease *lease = work->lease;
     lease->state = state;
@@ -187,7 +187,7 @@ static void on_tried(struct grant_lease_work *work)
     } else if (!work->lease) {
         end(work);
     } else if (work->taken && loop_now(store->loop) < work->give_up_ms && !store->closing) {
-        unsigned char jitter;  // so that those who wait do not ask all at once
+        unsigned char jitter;  // so that waiting processes do not all retry at once
         secret_random(&jitter, sizeof jitter);
         loop_timer_set(store->loop, &work->timer, AGAIN_MS + jitter % AGAIN_MS);
     } else if (work->state == LEASE_HELD) {
@@ -198,7 +198,7 @@ static void on_tried(struct grant_lease_work *work)
         work->grant = NULL;
         work->lease->on_ready(work->lease);
     } else {
-        tell(work, work->taken ? LEASE_LATE : work->state);
+        finish_without_lease(work, work->taken ? LEASE_LATE : work->state);
     }
 }
 
@@ -224,7 +224,7 @@ static void on_saved(struct grant_lease_work *work)
     }
     if (work->answer == GRANT_STORE_FAILED) {
         if (first)
-            log_error("a refreshed token cannot be stored; it is kept in memory and tried again",
+            log_error("could not store a refreshed token; keeping it in memory and retrying",
                       LOG_STR("problem", work->err.detail));
         work->store->unsaved += first;
         work->store->unsaved_why = work->err;
@@ -233,7 +233,7 @@ static void on_saved(struct grant_lease_work *work)
             loop_timer_set(work->store->loop, &work->timer, UNSAVED_MS);
     } else {
         if (!first)
-            log_info("a refreshed token is stored now");
+            log_info("stored a refreshed token after a retry");
         cache_outcome(work);
         end(work);
     }
@@ -241,7 +241,7 @@ static void on_saved(struct grant_lease_work *work)
         lease->on_saved(lease);
 }
 
-// What was asked for meanwhile is done now.
+// A save or release that was requested during the renewal starts now.
 static void on_renewed(struct grant_lease_work *work)
 {
     work->renewing = false;
@@ -271,7 +271,7 @@ static void start(struct grant_lease_work *work, void (*run)(struct store_job *j
     work->started_ms = loop_now(work->store->loop);
     work->busy = store_start(work->store->store, &work->job);
     if (!work->busy && !work->store->closing)
-        loop_timer_set(work->store->loop, &work->timer, AGAIN_MS);  // no room now
+        loop_timer_set(work->store->loop, &work->timer, AGAIN_MS);  // the worker's queue is full
 }
 
 static bool has_neighbour(const struct grant_lease_work *work)
@@ -279,7 +279,7 @@ static bool has_neighbour(const struct grant_lease_work *work)
     list_each(node, &work->store->leases) {
         const struct grant_lease_work *other = list_entry(node, struct grant_lease_work, node);
         if (other == work)
-            return false;  // those in front of it in the list come first
+            return false;  // only works before it in the list have precedence
         if (same_key(work, other))
             return true;
     }
@@ -340,7 +340,7 @@ void grant_lease_save(struct grant_lease *lease, const struct grant *grant)
     struct grant_key key = grant_key(grant);
     struct grant_fields fields = {0};
     grant_fields_copy(&grant->is, &fields);
-    work->give = grant_new(&key, &fields);  // ours alone: it has the generation it is to follow
+    work->give = grant_new(&key, &fields);  // a private copy, because its generation is set here
     work->give->generation = work->generation;
     set_phase(work, SAVING);
     loop_timer_stop(work->store->loop, &work->timer);
@@ -397,7 +397,7 @@ void grant_lease_stop_all(struct grant_store *store)
 void grant_lease_free_all(struct grant_store *store)
 {
     if (store->unsaved)
-        log_error("refreshed tokens were lost: they could not be stored", LOG_INT("count", store->unsaved));
+        log_error("lost refreshed tokens that could not be stored", LOG_INT("count", store->unsaved));
     while (!list_empty(&store->leases))
         end(list_entry(store->leases.next, struct grant_lease_work, node));
 }

@@ -7,7 +7,7 @@
 #include "work.h"
 #include <stdlib.h>
 
-// Reads and opens a record. `plain` is the caller's to wipe.
+// Reads and opens a record. The caller wipes `plain`.
 static enum record_answer get(struct vault *vault, struct record_store *records, struct record_name name,
                               struct buf *plain, struct record *record, struct err *err)
 {
@@ -34,7 +34,7 @@ enum record_answer grant_record_remove(struct record_store *records, struct reco
 {
     if (generation != GRANT_STORE_ANY)
         return record_delete(records, name, generation, err);
-    for (;;) {  // each time round somebody else has changed it
+    for (;;) {  // again if another process has changed the record in between
         struct record record;
         enum record_answer answer = record_get(records, name, &record, err);
         if (answer == RECORD_YES)
@@ -89,7 +89,7 @@ enum record_answer grant_record_put_grant(struct vault *vault, struct record_sto
     return answer;
 }
 
-// The last change of a dead grant was its death: what was changed since need not be opened.
+// A dead grant does not change any more: a record that was updated after `before` need not be opened.
 struct grant_sweep {
     struct vault *vault;
     struct record_store *records;
@@ -103,7 +103,7 @@ static bool visit_sweep(void *arg, const struct record *record)
     struct grant_sweep *sweep = arg;
     struct buf key = {0}, plain = {0};
     struct grant *grant = NULL;
-    struct err ignored;  // what cannot be opened is told when it is wanted
+    struct err ignored;  // a grant that cannot be opened is reported when it is used
     int64_t generation = record->generation;
     if (record->updated_ms / 1000 > sweep->before)
         return true;
@@ -171,7 +171,7 @@ enum record_answer grant_record_put_registration(struct vault *vault, struct rec
     return answer;
 }
 
-// A change that somebody else's makes void: theirs is newer.
+// If another process changes the registration in between, its change is kept and this one is dropped.
 enum record_answer grant_record_amend(struct vault *vault, struct record_store *records, struct span key,
                                       const char *client_id, const char *method, struct err *err)
 {
@@ -193,7 +193,7 @@ enum record_answer grant_record_amend(struct vault *vault, struct record_store *
     return answer;
 }
 
-// A lease that nobody gives back: it is held by whoever registered last, until its time is over.
+// Takes a lease that is never released: after each registration it is held until it expires.
 enum record_answer grant_record_claim(struct record_store *records, struct span key, struct err *err)
 {
     struct record_lease lease = {.length_ms = GRANT_STORE_REGISTER_MS};
@@ -203,7 +203,8 @@ enum record_answer grant_record_claim(struct record_store *records, struct span 
     buf_put_span(&name, key);
     enum record_answer answer = record_lease_take(records, buf_span(&name), &lease, &free_in_ms, err);
     if (answer == RECORD_NO)
-        (void)err_set(err, ERR_UNAVAILABLE, "a registration was tried there a moment ago: try again in %lld seconds",
+        (void)err_set(err, ERR_UNAVAILABLE,
+                      "another registration was attempted there less than a minute ago: try again in %lld seconds",
                       (long long)(free_in_ms + 999) / 1000);
     buf_release(&name);
     return answer;
@@ -243,7 +244,7 @@ enum record_answer grant_record_issuer(struct vault *vault, struct record_store 
     return get_issuer(vault, records, key, out, &generation, err);
 }
 
-// Whoever comes last is right: nobody is asked to try again.
+// The last write wins: a conflict is retried here and never reported.
 enum record_answer grant_record_put_issuer(struct vault *vault, struct record_store *records, struct span key,
                                            const struct issuer_notes *notes, struct err *err)
 {
@@ -267,7 +268,7 @@ enum record_answer grant_record_put_issuer(struct vault *vault, struct record_st
 
 // ---- configured clients ---------------------------------------------------------------------
 
-// Beside the notes, under keys of three texts.
+// Bindings are stored in the same space as the notes, under keys of three texts.
 struct binding {
     char *issuer;
 };
@@ -295,7 +296,7 @@ static enum record_answer get_binding(struct vault *vault, struct record_store *
 enum record_answer grant_record_bind(struct vault *vault, struct record_store *records, struct span key, char **issuer,
                                      struct err *err)
 {
-    for (;;) {  // a second time if somebody else was the first
+    for (;;) {  // again if another process has stored a binding in between
         struct binding wish = {*issuer};
         struct buf plain = {0};
         int64_t generation = 0;

@@ -1,4 +1,4 @@
-// Owns the registration of a client: its members, its key and its life.
+// Owns the registration of a client: its members, its key and its lifetime.
 #include "base/mem.h"
 #include "encoding.h"
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// Owns requests to the grant store, as the asking side holds them: what came of one, and cancelling it.
+// Owns requests to the grant store as their callers use them: cancelling a request and releasing its results.
 #include "encoding.h"
 #include "work.h"
 #include <stdlib.h>
@@ -10,7 +10,7 @@ void grant_request_cancel(struct grant_request *request)
     request->work = NULL;
 }
 
-static void let_go(struct grant_request *request)
+static void release_results(struct grant_request *request)
 {
     grant_unref(request->grant);
     registration_unref(request->registration);
@@ -29,5 +29,5 @@ static void let_go(struct grant_request *request)
 void grant_request_release(struct grant_request *request)
 {
     grant_request_cancel(request);
-    let_go(request);
+    release_results(request);
 }

@@ -1,4 +1,4 @@
-// Owns the grant store as the loop sees it: opening and closing it, grants, and looks at what other processes wrote.
+// Owns the grant store as the loop sees it: opening and closing, grants, and polling for the writes of other processes.
 #include "auth/grant/store.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -70,7 +70,7 @@ static void finish_save(struct grant_work *work)
 void grant_store_save(struct grant_store *store, const struct grant *grant, int64_t generation,
                       struct grant_request *request)
 {
-    struct grant *give = grant_ref(grant);  // before the request lets go of what it has: it may be the same
+    struct grant *give = grant_ref(grant);  // first: grant_work_new() frees the request's results, which may include it
     struct grant_work *work = grant_work_new(store, request, run_save);
     struct grant_key key = grant_key(grant);
     put_key(work, &key);
@@ -116,10 +116,10 @@ static bool wanted(const struct grant_work *work, const struct grant *grant)
            (!work->issuer || strcmp(work->issuer, grant->issuer) == 0);
 }
 
-// What its key tells, without opening it.
+// A grant with the texts of its key only, for a record that is not opened.
 static struct grant *closed_grant(struct span key, struct err *err)
 {
-    static const char nothing[] = {1};  // the bytes of a grant that says nothing
+    static const char nothing[] = {1};  // the encoding of a grant without members
     return grant_decode(key, span_make(nothing, 1), 0, err);
 }
 
@@ -130,7 +130,7 @@ static void add(struct grant ***list, size_t *count, struct grant *grant)
     (*list)[(*count)++] = grant;
 }
 
-// What cannot be opened is told, and hides nothing else.
+// A grant that cannot be opened is listed as damaged, and the scan goes on.
 static bool visit_list(void *arg, const struct record *record)
 {
     struct record_walk *walk = arg;
@@ -162,7 +162,7 @@ static void run_list(struct grant_work *work, struct record_store *records)
         work->answer = GRANT_STORE_DONE;
 }
 
-// Without opening it: what cannot be opened can be purged.
+// Deletes a grant without opening it, so that damaged grants can be purged too.
 static bool visit_purge(void *arg, const struct record *record)
 {
     struct record_walk *walk = arg;
@@ -197,7 +197,7 @@ static struct grant_work *with_filter(struct grant_work *work, const struct gran
 {
     struct grant_key beginning = {.tenant = filter->tenant, .user = filter->tenant ? filter->user : NULL};
     grant_key_encode(&beginning, &work->key);
-    work->user = mem_string(filter->user);  // of all tenants no key begins with it
+    work->user = mem_string(filter->user);  // needed without a tenant: then the key's prefix does not contain the user
     work->issuer = mem_string(filter->issuer);
     return work;
 }
@@ -275,15 +275,15 @@ static void on_news(void *arg, enum store_news news)
 
 uint64_t grant_store_version(const struct grant_store *store) { return store->version; }
 
-// ---- what is over ---------------------------------------------------------------------------
+// ---- dead grants ----------------------------------------------------------------------------
 
 static void run_sweep(struct grant_work *work, struct record_store *records)
 {
     if (!grant_record_sweep(work->store->vault, records, clock_wall_s(), &work->err))
-        log_warn("dead grants were not removed; trying again in an hour", LOG_STR("problem", work->err.detail));
+        log_warn("could not remove dead grants; retrying in an hour", LOG_STR("problem", work->err.detail));
 }
 
-// F12: at the start, and every hour of a gateway.
+// F12: at startup, and every hour while a gateway runs.
 static void on_sweep(struct loop_timer *timer)
 {
     struct grant_store *store = timer->arg;
@@ -313,7 +313,7 @@ struct grant_store *grant_store_open(struct loop *loop, const struct record_conf
             on_sweep(&store->sweep);
             return store;
         }
-        opened = NULL;  // it has closed them
+        opened = NULL;  // store_new() has closed the records
     }
     record_close(opened);
     vault_free(store->vault);

@@ -1,4 +1,4 @@
-// Owns logins on their way in the grant store, as the loop sees them.
+// Owns pending logins in the grant store, as the loop sees them.
 #include "encoding.h"
 #include "work.h"
 
@@ -10,7 +10,7 @@ static struct grant_work *attempt_work(struct grant_store *store, struct grant_r
     int64_t generation = attempt ? attempt->generation : 0;
     attempt_record_key(secret, attempt, &key);
     if (attempt)
-        attempt_encode(attempt, &plain);  // before the request lets go of what it has: it may be the same
+        attempt_encode(attempt, &plain);  // first: grant_work_new() frees the request's results, which may include it
     struct grant_work *work = grant_work_new(store, request, run_it);
     work->key = key;
     work->generation = generation;

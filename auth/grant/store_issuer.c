@@ -1,4 +1,4 @@
-// Owns what the grant store knows about authorization servers, as the loop sees it.
+// Owns the notes about authorization servers in the grant store, as the loop sees them.
 #include "work.h"
 
 static void run_issuer_find(struct grant_work *work, struct record_store *records)

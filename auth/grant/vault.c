@@ -1,7 +1,7 @@
-// Owns sealing and opening of records with the ring of keys, and proving that ring and records belong together.
+// Owns sealing and opening records with the ring of keys, and verifying that the ring fits the records.
 //
-// The record (vault, check) is sealed like all others and opened at every start: with another ring the gateway refuses to
-// start, instead of telling each user that there is no token.
+// The record (vault, check) is sealed like all others and opened at every start: with the wrong ring the gateway
+// refuses to start, instead of reporting a missing token to each user.
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 enum { FORMAT = 1, NONCE_BYTES = 12, TAG_BYTES = 16, NONCE_AT = 1 + VAULT_ID_BYTES, TEXT_AT = NONCE_AT + NONCE_BYTES };
-_Static_assert(TEXT_AT + TAG_BYTES == VAULT_OVERHEAD, "the format in auth/vault.h");
+_Static_assert(TEXT_AT + TAG_BYTES == VAULT_OVERHEAD, "the format in auth/grant/vault.h");
 #define CHECK_TEXT "postern"
 #define ROTATION_LEASE "vault rotation"
 
@@ -32,11 +32,10 @@ static const struct option rows[] = {
     {.name = "key_file",
      .type = OPTION_STRING,
      .offset = AT(key_file),
-     .help =
-         "The keys that seal users' tokens, 32 bytes in base64 on each line; the first one seals, all of them open. "
-         "If absent: `$POSTERN_VAULT_KEY`, the systemd credential `postern-vault-key`, vault.key in the state "
-         "folder if it is there, the desktop's keyring (by `secret-tool`), or that file, made at the first use. "
-         "\"fd:3\" is a descriptor that was left open. Keep a copy: without the key the tokens are lost."},
+     .help = "The keys that seal users' tokens, 32 bytes in base64 on each line; the first key seals, all keys open. "
+             "If absent: `$POSTERN_VAULT_KEY`, the systemd credential `postern-vault-key`, vault.key in the state "
+             "folder if it exists, the desktop's keyring (with `secret-tool`), or that file, created at the first use. "
+             "\"fd:3\" is an inherited file descriptor. Keep a copy: without the key the tokens are lost."},
     {0},
 };
 #undef AT
@@ -52,8 +51,8 @@ static void put_id(const unsigned char id[VAULT_ID_BYTES], char out[VAULT_ID_CHA
 
 // ---- sealing --------------------------------------------------------------------------------
 
-// Somebody may have rotated. A ring that has become unreadable changes nothing for the records that are there: the keys we
-// have go on, and the log says so.
+// Reads the ring again after a rotation by another process. If the file cannot be read, the keys in memory stay in use,
+// and the problem is logged once.
 static void refresh(struct vault *vault)
 {
     struct err err = {0};
@@ -68,7 +67,7 @@ static void refresh(struct vault *vault)
     }
     vault_ring_free(ring);
     if (!vault->complained)
-        log_error("the vault's keys were not read again: those before stay in use", LOG_STR("problem", err.detail));
+        log_error("could not reload the vault's keys; the previous keys stay in use", LOG_STR("problem", err.detail));
     vault->complained = true;
 }
 
@@ -145,8 +144,8 @@ static const struct vault_ring_key *find_key(struct vault *vault, const unsigned
     if (!key && !(key = vault_ring_find(vault->ring, id))) {
         put_id(id, text);
         (void)err_set(err, ERR_CONFIG,
-                      "sealed with key %s, which is not in %s: put that key back (from a backup, on a line of its own "
-                      "behind the first one); nothing was changed",
+                      "sealed with key %s, which is not in %s: restore that key from a backup, on a line of its own "
+                      "after the first key; nothing was changed",
                       text, vault->place.name);
     }
     return key;
@@ -157,7 +156,7 @@ bool vault_unseal(struct vault *vault, struct record_name name, struct span seal
     struct buf associated = {0};
     const unsigned char *bytes = (const unsigned char *)sealed.at;
     if (sealed.len < VAULT_OVERHEAD || sealed.len > RECORD_VALUE_MAX || bytes[0] != FORMAT)
-        return err_set(err, ERR_SYSTEM, "a sealed record is cut off, or in a format of a later version");
+        return err_set(err, ERR_SYSTEM, "a sealed record is truncated, or in a format of a later version");
     const struct vault_ring_key *key = find_key(vault, bytes + 1, err);
     if (!key)
         return false;
@@ -192,7 +191,7 @@ static bool has_records(struct record_store *records, bool *any, struct err *err
     return true;
 }
 
-// A new ring is for a store that has nothing sealed in it.
+// A new ring is generated only for a store without sealed records.
 static bool make_ring(struct vault *vault, struct record_store *records, struct err *err)
 {
     bool any;
@@ -201,13 +200,13 @@ static bool make_ring(struct vault *vault, struct record_store *records, struct 
     if (any)
         return err_set(
             err, ERR_CONFIG,
-            "%s: is not there, but %s holds records that were sealed with its keys: restore it from a "
-            "backup, say where the keys are (vault.key_file), or run this in the desktop session whose keyring has "
-            "them; nothing was changed",
+            "%s: does not exist, but %s contains records that were sealed with its keys: restore it from a "
+            "backup, set vault.key_file to the location of the keys, or run this command in the desktop session whose "
+            "keyring contains them; nothing was changed",
             vault->place.name, record_path(records));
     if (!vault_ring_make(&vault->place, err))
         return false;
-    log_warn("a new key was made for the tokens of users: keep a copy of it, without it they are lost",
+    log_warn("generated a new key for the users' tokens: keep a copy of it, because the tokens are lost without it",
              LOG_STR(vault->place.source == VAULT_RING_KEYRING ? "keyring" : "file", vault->place.name));
     return true;
 }
@@ -218,12 +217,12 @@ static bool check(struct vault *vault, const struct record *record, struct err *
     struct record_name name = {VAULT_CHECK, span_of("check")};
     bool ok = vault_unseal(vault, name, record->value, &plain, err);
     if (ok && !span_is(buf_span(&plain), CHECK_TEXT))
-        ok = err_set(err, ERR_SYSTEM, "the vault's check record is not what it should be");
+        ok = err_set(err, ERR_SYSTEM, "the vault's check record does not have the expected content");
     buf_wipe(&plain);
     return ok;
 }
 
-// Reads a record; one that is not there is made of `first`.
+// Reads a record. If it does not exist, it is created with the content `first`.
 static enum record_answer get_or_make(struct vault *vault, struct record_store *records, struct record_name name,
                                       struct span first, struct record *record, struct err *err)
 {
@@ -235,7 +234,7 @@ static enum record_answer get_or_make(struct vault *vault, struct record_store *
     got = vault_seal(vault, name, first, &sealed, err) ? record_put(records, name, buf_span(&sealed), &generation, err)
                                                        : RECORD_FAILED;
     buf_release(&sealed);
-    return got == RECORD_FAILED ? got : record_get(records, name, record, err);  // NO: somebody else was faster
+    return got == RECORD_FAILED ? got : record_get(records, name, record, err);  // NO: another process created it first
 }
 
 static bool prove(struct vault *vault, struct record_store *records, struct err *err)
@@ -262,7 +261,7 @@ bool vault_shared_key(struct vault *vault, struct record_store *records, unsigne
     if (ok && plain.at && plain.len == VAULT_KEY_BYTES)
         memcpy(out, plain.at, VAULT_KEY_BYTES);
     else if (ok)
-        ok = err_set(err, ERR_SYSTEM, "%s: the key that processes share is damaged", record_path(records));
+        ok = err_set(err, ERR_SYSTEM, "%s: the shared key of the processes is damaged", record_path(records));
     buf_wipe(&plain);
     return ok;
 }
@@ -359,7 +358,7 @@ struct resealing {
     struct record_store *records;
     const char *space;
     struct record_lease lease;
-    size_t seen, resealed, left;  // left: changed by somebody while we looked
+    size_t seen, resealed, left;  // left: changed by another process during the scan
     struct err *err;
     bool failed;
 };
@@ -373,7 +372,7 @@ static bool keep_lease(struct resealing *resealing)
     return ours == RECORD_YES;
 }
 
-// One that was changed opens with no key, and is no reason to keep all the others from a new one.
+// A record that was tampered with does not open with any key. It is left as it is, and the others are resealed.
 static bool reseal(void *arg, const struct record *record)
 {
     struct resealing *resealing = arg;
@@ -384,7 +383,7 @@ static bool reseal(void *arg, const struct record *record)
     bool known = record->value.len >= VAULT_OVERHEAD && record->value.at[0] == FORMAT;
     if (known && memcmp(record->value.at + 1, resealing->vault->ring->keys[0].id, VAULT_ID_BYTES) == 0)
         return true;
-    char *key = mem_span(record->key);  // the record is gone with the next use of the store
+    char *key = mem_span(record->key);  // the record is invalid after the next use of the store
     name.key.at = key;
     bool damaged = false;
     if (!vault_unseal(resealing->vault, name, record->value, &plain, resealing->err))
@@ -402,14 +401,16 @@ static bool reseal(void *arg, const struct record *record)
     return !resealing->failed;
 }
 
-// Was the ring changed so lately that somebody may be in the middle of storing what he sealed with any of its keys?
+// Reports whether the ring was changed so recently that another process may still store a record that it sealed with
+// one of the old keys.
 static bool is_fresh(const struct vault *vault)
 {
     int64_t age = clock_wall_s() - (int64_t)vault->place.seen.st_mtim.tv_sec;
     return age >= 0 && age < FRESH_S;
 }
 
-// The new ring: a new key, the last two, those that records still need, and all of a fresh one.
+// Writes the new ring: a new key, the first two old keys, and the old keys that records still need. If the ring is
+// fresh, all old keys are kept.
 static bool renew_ring(struct vault *vault, const struct vault_status *status, struct vault_rotation *out,
                        struct err *err)
 {
@@ -422,8 +423,8 @@ static bool renew_ring(struct vault *vault, const struct vault_status *status, s
         if (i > 1 && status->keys[i].records == 0 && !fresh)
             out->dropped++;
         else if (ring->count == VAULT_KEYS_MAX)
-            ok = err_set(err, ERR_CONFIG, "%s: there is no room for one more key%s", vault->place.name,
-                         fresh ? "; old ones are dropped a minute after the last rotation" : "");
+            ok = err_set(err, ERR_CONFIG, "%s: the ring is full, so no key can be added%s", vault->place.name,
+                         fresh ? "; unused keys can be dropped a minute after the last rotation" : "");
         else
             ring->keys[ring->count++] = old->keys[i];
     }
@@ -447,7 +448,7 @@ static bool reseal_all(struct resealing *resealing)
         if (resealing->left == 0)
             return true;
     }
-    return err_set(resealing->err, ERR_SYSTEM, "records are changed faster than they can be sealed again; try later");
+    return err_set(resealing->err, ERR_SYSTEM, "records change faster than they can be sealed again; try again later");
 }
 
 static bool rotate(struct resealing *resealing, struct vault_rotation *out)
@@ -459,7 +460,7 @@ static bool rotate(struct resealing *resealing, struct vault_rotation *out)
     for (size_t i = 0; i < status.count; i++)
         if (!status.keys[i].in_ring)
             return err_set(resealing->err, ERR_CONFIG,
-                           "%zu records are sealed with key %s, which is not in %s: put that key back first; nothing "
+                           "%zu records are sealed with key %s, which is not in %s: restore that key first; nothing "
                            "was changed",
                            status.keys[i].records, status.keys[i].id, vault->place.name);
     if (status.foreign)
@@ -480,13 +481,15 @@ bool vault_rotate(struct vault *vault, struct record_store *records, struct vaul
     *out = (struct vault_rotation){0};
     enum record_answer mine = record_lease_take(records, span_of(ROTATION_LEASE), &resealing.lease, NULL, err);
     if (mine == RECORD_NO)
-        return err_set(err, ERR_SYSTEM, "another rotation is under way, or one was ended less than a minute ago");
+        return err_set(err, ERR_SYSTEM,
+                       "another rotation is in progress, or one was interrupted less than a minute ago; try "
+                       "again later");
     if (mine == RECORD_FAILED)
         return false;
     bool ok = rotate(&resealing, out);
     struct err ignored;
     if (record_lease_release(records, span_of(ROTATION_LEASE), &resealing.lease, &ignored) == RECORD_FAILED)
-        log_warn("the lease of the rotation was not given back", LOG_STR("problem", ignored.detail));
+        log_warn("could not release the lease of the rotation; it will expire", LOG_STR("problem", ignored.detail));
     return ok;
 }
 

@@ -1,4 +1,5 @@
-// Owns the way to the desktop's keyring: secret-tool as a child, without a shell, and the patience with it (S6).
+// Owns access to the desktop's keyring: it runs secret-tool as a child process, without a shell and with a timeout
+// (S6).
 #include "vault_keyring.h"
 #include "auth/grant/vault.h"
 #include "base/mem.h"
@@ -27,14 +28,15 @@ static void on_exit_of(void *arg, const char *how)
 
 static void on_late(struct loop_timer *timer) { loop_stop(timer->arg); }
 
-// What it has written; it is in the pipe, all of it. `out` has its room from the beginning, so that no copies stay behind.
+// Reads the output of the ended child, which is in the pipe as a whole. `out` has its full size already, because
+// growing it would leave copies of the key in freed memory.
 static void drain(int fd, struct buf *out)
 {
     ssize_t got = read(fd, out->at, out->room - 1);
     out->len = got > 0 ? (size_t)got : 0;
 }
 
-// Runs secret-tool with these words. True: it ended by itself, within its time.
+// Runs secret-tool with these arguments. Returns true if it exited before the timeout.
 static bool run(char *const *words, struct span input, struct keyring_command *command, struct buf *out,
                 struct buf *complaint)
 {
@@ -50,10 +52,10 @@ static bool run(char *const *words, struct span input, struct keyring_command *c
     struct loop_timer late = {.on_due = on_late, .arg = command->loop};
     struct child *child = child_start(command->loop, &spec, on_exit_of, command, &ignored);
     if (child) {
-        bool told = !input.len || write(child_stdin(child), input.at, input.len) == (ssize_t)input.len;
+        bool written = !input.len || write(child_stdin(child), input.at, input.len) == (ssize_t)input.len;
         child_close_stdin(child);
         loop_timer_set(command->loop, &late, PATIENCE_MS);
-        if (told)
+        if (written)
             loop_run(command->loop);
         loop_timer_stop(command->loop, &late);
         if (command->ended) {
@@ -76,7 +78,7 @@ enum vault_keyring_answer vault_keyring_find(const char *file, struct buf *text)
     buf_reserve(&complaint, TEXT_MAX);
     buf_reserve(text, TEXT_MAX);
     bool ended = run(words, (struct span){0}, &command, text, &complaint);
-    bool complains = complaint.len > 0;  // then status 1 does not say that there is none
+    bool complains = complaint.len > 0;  // then exit status 1 does not mean that the key is absent
     buf_release(&complaint);
     return ended && command.good && text->len                  ? VAULT_KEYRING_FOUND
            : ended && command.none && !complains && !text->len ? VAULT_KEYRING_NONE
@@ -104,7 +106,9 @@ bool vault_keyring_make(const char *file, struct span key, struct buf *text)
     char *folder = slash ? mem_copy(file, (size_t)(slash - file) + 1) : mem_string(".");
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     free(folder);
-    if (fd < 0 || flock(fd, LOCK_EX) != 0) {  // a second one would take the place of the first, and what it has sealed
+    // The lock keeps two processes from storing two keys: the second key would replace the first, and the records that
+    // were sealed with the first one would be lost.
+    if (fd < 0 || flock(fd, LOCK_EX) != 0) {
         if (fd >= 0)
             close(fd);
         return false;

@@ -92,7 +92,7 @@ static bool read_key(struct span word, struct vault_ring_key *key)
     return ok;
 }
 
-// The next word; '#' begins a comment. False: none is left.
+// Takes the next word; '#' begins a comment. Returns false at the end of the text.
 static bool next_word(struct span *text, struct span *word)
 {
     static const char between[] = " \t\r\n,";
@@ -107,7 +107,7 @@ static bool next_word(struct span *text, struct span *word)
     return word->len > 0;
 }
 
-// What is wrong is said by its number: the text itself is a secret.
+// Errors name a key by its number, because the text is a secret.
 static bool parse(struct span text, const char *name, struct vault_ring *ring, struct err *err)
 {
     struct span word;
@@ -121,15 +121,16 @@ static bool parse(struct span text, const char *name, struct vault_ring *ring, s
                            "%s: key %zu is not 32 bytes in base64 (make one with: openssl rand -base64 32)", name,
                            ring->count + 1);
         if (vault_ring_find(ring, key->id))
-            return err_set(err, ERR_CONFIG, "%s: key %zu is there twice", name, ring->count + 1);
+            return err_set(err, ERR_CONFIG, "%s: key %zu is a duplicate; remove it", name, ring->count + 1);
         ring->count++;
     }
-    return ring->count || err_set(err, ERR_CONFIG, "%s: there is no key in it", name);
+    return ring->count ||
+           err_set(err, ERR_CONFIG, "%s: contains no key (make one with: openssl rand -base64 32)", name);
 }
 
 // ---- reading --------------------------------------------------------------------------------
 
-// S6: "fd:3" is the descriptor that whoever started us has left open.
+// S6: "fd:3" is a descriptor that the parent process has left open.
 static bool descriptor_of(const char *name, int *fd)
 {
     uint64_t number = 0;
@@ -171,7 +172,7 @@ bool vault_ring_locate(const struct vault_config *config, struct vault_ring_plac
                                            .name = mem_string(config->key_file)};
         return true;
     }
-    if (variable) {  // also an empty one: somebody meant it to be there
+    if (variable) {  // also if it is empty: the next source must not replace a variable that was set by intent
         *place = (struct vault_ring_place){.source = VAULT_RING_VARIABLE, .name = mem_string(VARIABLE)};
         return true;
     }
@@ -196,7 +197,8 @@ bool vault_ring_locate(const struct vault_config *config, struct vault_ring_plac
     return true;
 }
 
-// A credential's rights are systemd's business: it may show the group's bits for an access list.
+// The mode of a credential is not checked: systemd sets it, and it may have group bits because of an access control
+// list.
 static bool check_rights(const struct vault_ring_place *place, const struct stat *is, struct err *err)
 {
     if (!S_ISREG(is->st_mode))
@@ -249,7 +251,7 @@ static bool write_text(int fd, struct span text)
     return fsync(fd) == 0;
 }
 
-// A pipe can be read once, and a command may open the store more than once: a file in memory takes its place.
+// A pipe can be read only once, but a command may open the store more than once: a file in memory replaces the pipe.
 static bool keep_readable(int fd, struct span text)
 {
     int copy = memfd_create("vault", MFD_CLOEXEC);
@@ -311,7 +313,7 @@ bool vault_ring_changed(const struct vault_ring_place *place)
 
 static void put_ring(const struct vault_ring *ring, struct buf *text)
 {
-    buf_reserve(text, TEXT_MAX);  // at once: growing would leave copies behind
+    buf_reserve(text, TEXT_MAX);  // all at once: growing the buffer would leave copies of keys in freed memory
     buf_put_text(text, HEADING);
     for (size_t i = 0; i < ring->count; i++) {
         secret_encode(text, span_make((const char *)ring->keys[i].bytes, VAULT_KEY_BYTES));
@@ -319,7 +321,7 @@ static void put_ring(const struct vault_ring *ring, struct buf *text)
     }
 }
 
-// A file beside `path`, whole and on the disk; its name, or NULL.
+// Writes the ring to a new file beside `path` and syncs it. Returns the name of the file, or NULL.
 static char *write_beside(const char *path, const struct vault_ring *ring, struct err *err)
 {
     struct buf name = {0}, text = {0};
@@ -341,7 +343,8 @@ static char *write_beside(const char *path, const struct vault_ring *ring, struc
     return NULL;
 }
 
-// Before a record is sealed with a key, the key must be on the disk: name and all.
+// Syncs the folder of a file: the key and its directory entry must be on the disk before a record is sealed with the
+// key.
 static bool sync_folder(const char *path, struct err *err)
 {
     const char *slash = strrchr(path, '/');
@@ -383,7 +386,7 @@ bool vault_ring_make(struct vault_ring_place *place, struct err *err)
     if (!temporary)
         return false;
     bool ok = link(temporary, place->name) == 0 || errno == EEXIST ||
-              err_set(err, ERR_SYSTEM, "%s: cannot be made: %s", place->name, strerror(errno));
+              err_set(err, ERR_SYSTEM, "%s: cannot be created: %s", place->name, strerror(errno));
     unlink(temporary);
     free(temporary);
     place->source = VAULT_RING_FILE;
@@ -392,7 +395,7 @@ bool vault_ring_make(struct vault_ring_place *place, struct err *err)
 
 bool vault_ring_write(const struct vault_ring_place *place, const struct vault_ring *ring, struct err *err)
 {
-    char *real = realpath(place->name, NULL);  // through a link: the file is replaced, not the link
+    char *real = realpath(place->name, NULL);  // replaces the target of a symbolic link, not the link
     if (!real)
         return err_set(err, ERR_SYSTEM, "%s: %s", place->name, strerror(errno));
     char *temporary = write_beside(real, ring, err);

@@ -1,4 +1,4 @@
-// The ring of keys: where it comes from, reading it, making it, and writing it with a new key.
+// The ring of keys: its sources, reading it, generating it, and replacing it with a ring that has a new key.
 #ifndef AUTH_VAULT_RING_H
 #define AUTH_VAULT_RING_H
 
@@ -11,7 +11,7 @@ struct vault_ring_key {
     unsigned char bytes[VAULT_KEY_BYTES];
 };
 
-// In a page of its own that is not swapped out (where the system allows it) and not part of core files.
+// In separate pages, which are locked in memory (where the system permits it) and excluded from core dumps.
 struct vault_ring {
     struct vault_ring_key keys[VAULT_KEYS_MAX];  // the first one seals
     size_t count;
@@ -27,24 +27,25 @@ enum vault_ring_source {
 };
 
 struct vault_ring_place {
-    enum vault_ring_source source;  // NONE: there is no ring yet; `name` is the file to make
-    char *name;                     // a path, or what people call it
-    bool keyring;                   // of NONE: there is a keyring, and it has no key
-    struct buf found;               // in the keyring, until it is read
-    struct stat seen;               // of the file when it was read
+    enum vault_ring_source source;  // VAULT_RING_NONE: the ring does not exist; `name` is the file to create
+    char *name;                     // a path, or the name of the source for messages
+    bool keyring;                   // with VAULT_RING_NONE: a keyring answers, and lacks the key
+    struct buf found;               // the ring from the keyring, until it is read
+    struct stat seen;               // the status of the file when it was read
 };
 
 struct vault_ring *vault_ring_new(void);
 void vault_ring_free(struct vault_ring *ring);
 
-// Where the ring is, by the order in auth/grant/vault.h.
+// Finds the source of the ring, in the order given in auth/grant/vault.h.
 bool vault_ring_locate(const struct vault_config *config, struct vault_ring_place *place, struct err *err) MUST_CHECK;
 bool vault_ring_read(struct vault_ring_place *place, struct vault_ring *ring, struct err *err) MUST_CHECK;
 void vault_ring_place_release(struct vault_ring_place *place);
 bool vault_ring_changed(const struct vault_ring_place *place);  // since it was read
-// Makes one new key, in the keyring if there is one, else in the file, unless somebody else has just done it.
+// Generates a key, in the keyring if there is one, else in the file. If another process has just done so, its key is
+// kept.
 bool vault_ring_make(struct vault_ring_place *place, struct err *err) MUST_CHECK;
-// Replaces the file at once: the old ring or the new one is there, never less.
+// Replaces the file atomically: it always contains the whole old ring or the whole new one.
 bool vault_ring_write(const struct vault_ring_place *place, const struct vault_ring *ring, struct err *err) MUST_CHECK;
 
 const struct vault_ring_key *vault_ring_find(const struct vault_ring *ring, const unsigned char id[VAULT_ID_BYTES]);

@@ -1,8 +1,9 @@
 // Owns the works of the grant store: a request on its way to the worker and back.
 //
-//     grant_store_find ──► work (copies of all it needs) ──► worker: records, vault ──► cache, request ──► on_done
+//     grant_store_find ──► work (copies of its input) ──► worker: records, vault ──► cache, request ──► on_done
 //
-// A work belongs to the store, not to the request: a request may be cancelled and freed while its work is on the worker.
+// A work belongs to the store, not to the request: a request may be cancelled and freed while its work is on the
+// worker.
 #include "work.h"
 #include "base/mem.h"
 #include "encoding.h"
@@ -27,7 +28,7 @@ static void work_free(struct grant_work *work)
     loop_reap(work->store->loop, work, free);
 }
 
-// Hands over what came out, and ends the work.
+// Moves the results to the request, ends the work, and calls on_done.
 static void deliver(struct grant_work *work)
 {
     struct grant_request *request = work->request;
@@ -99,7 +100,7 @@ void grant_work_start(struct grant_work *work)
         list_append(&store->works, &work->node);
         return;
     }
-    (void)err_set(&work->err, ERR_TOO_MANY, "too much is waiting for the token store");
+    (void)err_set(&work->err, ERR_TOO_MANY, "too many requests are waiting for the token store; try again later");
     list_append(&store->refused, &work->node);
     loop_task_put(store->loop, &store->refuse);
 }

@@ -1,8 +1,8 @@
-// Owns keys and signatures: importing a public key of a JWKS document, verifying with OpenSSL.
+// Owns keys and signatures: importing a public key of a JWKS document, and verifying with OpenSSL.
 //
-// What an issuer publishes is trusted to be its keys, not to be well made: each key is checked on import (size,
-// exponent, point on the curve), and private members are not even looked at. Errors of OpenSSL are taken off its
-// queue before we return, or the next TLS connection would read them as its own.
+// An issuer is trusted to publish its own keys, but not to publish sound ones: each key is checked on import (size,
+// exponent, point on the curve), and private members are ignored. OpenSSL's error queue is cleared before returning,
+// otherwise the next TLS connection would report these errors as its own.
 #include "jwk.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -17,9 +17,9 @@
 #include <stdlib.h>
 
 #define RSA_BITS_MIN 2048
-#define RSA_BITS_MAX 8192      // beyond that a verification costs too much
+#define RSA_BITS_MAX 8192      // a verification with a larger key takes too long
 #define EXPONENT_BITS_MAX 64   // the same
-#define RSA_BITS_CHECKED 4096  // the full check of a larger key would hold up the loop for 50 ms and more
+#define RSA_BITS_CHECKED 4096  // the full check of a larger key would block the loop for 50 ms or more
 #define POINT_MAX 66           // bytes in a coordinate of P-521
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -69,8 +69,8 @@ json_t *jwk_json(struct span text, const char *what, enum err_code code, struct 
         (void)err_set(err, code, "%s: %s", what, problem.detail);
         return NULL;
     }
-    // jansson's own message would quote the text. Integers as reals: one larger than 64 bits is no error, and
-    // there is one way to read a date.
+    // The error of jansson is not used, because it quotes the text. Integers are decoded as reals, so that an integer
+    // above 64 bits is not an error, and dates need only one case.
     json_error_t unused;
     json_t *tree = json_loadb(text.at, text.len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &unused);
     if (json_is_object(tree))
@@ -82,7 +82,7 @@ json_t *jwk_json(struct span text, const char *what, enum err_code code, struct 
 
 // ---- import ---------------------------------------------------------------------------------
 
-// A member in base64url; false if it is missing, empty or badly spelled.
+// Decodes a member in base64url. Returns false if it is missing, empty or malformed.
 static bool member_bytes(const json_t *jwk, const char *name, struct buf *out)
 {
     const char *text = json_string_value(json_object_get(jwk, name));
@@ -130,9 +130,9 @@ static EVP_PKEY *import_rsa(const json_t *jwk, const char **problem)
     if (!n || !e)
         *problem = "n or e is missing or not base64url";
     else if (BN_num_bits(n) < RSA_BITS_MIN)
-        *problem = "the RSA modulus is too small (2048 bits are the least)";
+        *problem = "the RSA modulus is too small (the minimum is 2048 bits)";
     else if (BN_num_bits(n) > RSA_BITS_MAX)
-        *problem = "the RSA modulus is too large (8192 bits are the most)";
+        *problem = "the RSA modulus is too large (the maximum is 8192 bits)";
     else if (!BN_is_odd(n))
         *problem = "the RSA modulus is even";
     else if (!BN_is_odd(e) || BN_num_bits(e) < 2 || BN_num_bits(e) > EXPONENT_BITS_MAX)
@@ -144,7 +144,7 @@ static EVP_PKEY *import_rsa(const json_t *jwk, const char **problem)
     return key;
 }
 
-// A coordinate, padded in front: some issuers drop leading zeros.
+// Reads a coordinate and pads it on the left, because some issuers drop leading zeros.
 static bool coordinate(const json_t *jwk, const char *name, unsigned char *out, size_t size)
 {
     struct buf bytes = {0};
@@ -198,7 +198,7 @@ static bool public_key_is_sound(EVP_PKEY *key)
 
 static bool import_key(const json_t *jwk, const struct kind *kind, struct jwk *out, const char **problem)
 {
-    *problem = "OpenSSL does not take the key";
+    *problem = "OpenSSL does not accept the key";
     if (kind->kind == JWK_RSA)
         out->key = import_rsa(jwk, problem);
     else if (strcmp(kind->kty, "EC") == 0)
@@ -207,11 +207,11 @@ static bool import_key(const json_t *jwk, const struct kind *kind, struct jwk *o
         out->key = import_okp(jwk, kind, problem);
     if (!out->key)
         return false;
-    *problem = "the public key is not sound";
+    *problem = "the public key is not valid";
     return public_key_is_sound(out->key);
 }
 
-// NULL: a type or curve that is of no use to us, which is no mistake.
+// NULL: a type or curve that is not supported, which is not an error.
 static const struct kind *kind_of(const json_t *jwk)
 {
     const char *kty = json_string_value(json_object_get(jwk, "kty"));
@@ -232,7 +232,7 @@ static bool array_has(const json_t *array, const char *text)
     return false;
 }
 
-// kid, alg, use and key_ops.
+// Reads kid, alg, use and key_ops.
 static bool read_purpose(const json_t *jwk, struct jwk *out, const char **problem)
 {
     const json_t *kid = json_object_get(jwk, "kid"), *alg = json_object_get(jwk, "alg");
@@ -275,7 +275,7 @@ static size_t signature_size(const struct jwk *jwk)
     return (size_t)EVP_PKEY_get_size(jwk->key);
 }
 
-// r‖s as JOSE writes it → DER as OpenSSL reads it. The length in bytes, or 0.
+// Converts a signature from r‖s (JOSE) to DER (OpenSSL). Returns the length in bytes, or 0.
 static size_t ecdsa_der(struct span raw, unsigned char **der)
 {
     int half = (int)(raw.len / 2), len = 0;

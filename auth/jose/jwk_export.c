@@ -1,4 +1,4 @@
-// Owns public keys as others get them: from a PEM text to a JWK (RFC 7517) and its thumbprint (RFC 7638).
+// Owns exporting public keys: from a PEM text to a JWK (RFC 7517) and its thumbprint (RFC 7638).
 #include "auth/jose/jwk_export.h"
 #include "base/secret.h"
 #include "jwk.h"
@@ -24,7 +24,7 @@ static int no_passphrase(char *to, int room, int writing, void *arg)
     (void)writing, (void)arg;
     if (room > 0)
         *to = '\0';
-    return -1;  // nobody is there to be asked
+    return -1;  // a gateway cannot prompt for a passphrase
 }
 
 static EVP_PKEY *read_pem(const char *pem)
@@ -38,7 +38,7 @@ static EVP_PKEY *read_pem(const char *pem)
     return key;
 }
 
-// `size`: to how many bytes it is padded; 0: as many as it has.
+// `size`: the length in bytes that the number is padded to; 0: no padding.
 static bool put_number(json_t *jwk, const char *member, const EVP_PKEY *key, const char *param, int size)
 {
     unsigned char bytes[NUMBER_MAX];
@@ -55,7 +55,7 @@ static bool put_number(json_t *jwk, const char *member, const EVP_PKEY *key, con
     return ok;
 }
 
-// What identifies the key, in the order that the thumbprint wants.
+// Adds the members that identify the key, in the order that the thumbprint requires.
 static bool put_members(const EVP_PKEY *key, json_t *jwk, const char **algorithm)
 {
     char group[32] = "";
@@ -82,7 +82,7 @@ static void put_thumbprint(json_t *jwk)
 {
     unsigned char digest[SECRET_MAC_BYTES];
     struct buf id = {0};
-    char *text = json_dumps(jwk, JSON_COMPACT);  // members are in the order they were put in
+    char *text = json_dumps(jwk, JSON_COMPACT);  // members keep the order in which they were added
     secret_digest(span_of(text), digest);
     secret_encode(&id, span_make((const char *)digest, sizeof digest));
     json_object_set_new(jwk, "kid", json_string(buf_text(&id)));

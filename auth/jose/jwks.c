@@ -1,4 +1,4 @@
-// Owns key sets: importing a JWKS document, choosing a key of it, and how long it is good.
+// Owns key sets: importing a JWKS document, choosing one of its keys, and its lifetime.
 #include "base/mem.h"
 #include "jwk.h"
 #include <openssl/err.h>
@@ -13,7 +13,7 @@ struct jwks {
 
 static bool same_kid(const char *a, const char *b) { return a && b ? strcmp(a, b) == 0 : a == b; }
 
-// The same key under the same name twice would look like a choice to be made.
+// The same key with the same kid is imported only once, because a duplicate would make the choice ambiguous.
 static bool listed_already(const struct jwks *keys, const struct jwk *jwk)
 {
     for (size_t i = 0; i < keys->count; i++)
@@ -107,13 +107,12 @@ const struct jwk *jwks_select(const struct jwks *keys, const char *kid, const st
         (void)err_set(err, ERR_UNAUTHENTICATED, "token: no key%s is for %s", kid ? " with its kid" : "",
                       algorithm->name);
     else
-        (void)err_set(err, ERR_UNAUTHENTICATED, "token: %zu keys fit, %s", fit,
-                      kid ? "with the same kid" : "and it has no kid");
+        (void)err_set(err, ERR_UNAUTHENTICATED, "token: %zu keys fit %s", fit,
+                      kid ? "and have the same kid" : "and the token has no kid");
     return NULL;
 }
 
-// The name of a directive ends with '=', ',' or blanks; a value that is no number, or an order not to keep anything,
-// gives the least there is.
+// An invalid value, no-store and no-cache give the minimum.
 int64_t jwks_lifetime(const char *cache_control)
 {
     const int64_t least = 300, most = 86400;

@@ -1,7 +1,7 @@
-// Owns JSON Web Tokens: taking them apart and judging them.
+// Owns JSON Web Tokens: parsing and verifying them.
 //
-// Order in jwt_verify: shape, header, claims, key, signature. The claims of an unproven token decide nothing but
-// to refuse it early: before the costly part, and before an unknown kid could make somebody fetch keys.
+// The order in jwt_verify() is: structure, header, claims, key, signature. The claims of an unverified token can only
+// make it refused early: before the expensive verification, and before an unknown kid could make a provider fetch keys.
 #include "auth/jose/jwt.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -13,7 +13,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-// What is wrong with the token; nothing of the token goes in there.
+// Refuses the token. The message must not contain any part of the token.
 #define refuse(err, ...) err_set((err), ERR_UNAUTHENTICATED, "token: " __VA_ARGS__)
 
 static bool same_text(const json_t *value, const char *text)
@@ -21,7 +21,7 @@ static bool same_text(const json_t *value, const char *text)
     return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
-// Bounded and without control characters: fit for logs and policies.
+// Bounded and without control characters, so that it is safe in logs and policies.
 static bool is_plain(struct span text, size_t max)
 {
     for (size_t i = 0; i < text.len; i++)
@@ -61,7 +61,7 @@ bool jwt_rules_check(const struct jwt_rules *rules, struct err *err)
     return true;
 }
 
-// ---- taking apart ---------------------------------------------------------------------------
+// ---- parsing --------------------------------------------------------------------------------
 
 static bool split(struct span token, struct span parts[3])
 {
@@ -94,7 +94,7 @@ static bool is_access_token(const char *type)
     return strcasecmp(type, "at+jwt") == 0 || strcasecmp(type, "application/at+jwt") == 0;
 }
 
-// What holds whoever issued it. jku, x5u, jwk and x5c are ignored: keys come from the issuer's set only.
+// The checks that do not depend on the issuer. jku, x5u, jwk and x5c are ignored: keys come from the issuer's set only.
 static bool read_header(struct jwt *jwt, struct err *err)
 {
     const json_t *kid = json_object_get(jwt->header, "kid"), *type = json_object_get(jwt->header, "typ");
@@ -108,7 +108,7 @@ static bool read_header(struct jwt *jwt, struct err *err)
         return refuse(err, "it has critical extensions (crit)");
     if (type && (!json_is_string(type) ||
                  (strcasecmp(json_string_value(type), "JWT") != 0 && !is_access_token(json_string_value(type)))))
-        return refuse(err, "typ is none of JWT and at+jwt");
+        return refuse(err, "typ is neither JWT nor at+jwt");
     return true;
 }
 
@@ -119,7 +119,7 @@ bool jwt_parse(struct span token, struct jwt *out, struct err *err)
     if (token.len > JWT_TOKEN_MAX)
         return refuse(err, "longer than %zu bytes", JWT_TOKEN_MAX);
     if (!split(token, part))
-        return refuse(err, "not three segments with something in them");
+        return refuse(err, "not three segments that are not empty");
     out->text = span_make(token.at, part[0].len + 1 + part[1].len);
     bool ok = secret_decode(&out->signature, part[2]) || refuse(err, "the signature is not base64url");
     ok = ok && (out->header = parse_part(part[0], "token header", err)) && read_header(out, err) &&
@@ -139,10 +139,10 @@ void jwt_release(struct jwt *jwt)
     *jwt = (struct jwt){0};
 }
 
-// ---- judging --------------------------------------------------------------------------------
+// ---- verifying ------------------------------------------------------------------------------
 
-// Rounded up, which is exact when compared with whole seconds. Saturates far enough from the ends of the type
-// that the skew can be added and taken off.
+// Rounds up, which is exact when compared with whole seconds. Saturates far enough from the limits of the type that the
+// skew can be added and subtracted.
 static int64_t whole_seconds(double value)
 {
     const int64_t most = (int64_t)1 << 62;
@@ -154,7 +154,7 @@ static int64_t whole_seconds(double value)
     return (double)whole < value ? whole + 1 : whole;
 }
 
-// False if it is there and is no number. A missing one leaves *out.
+// Returns false if the claim is present and not a number. *out stays as it is if the claim is missing.
 static bool read_time(const json_t *payload, const char *name, int64_t *out)
 {
     const json_t *value = json_object_get(payload, name);
@@ -163,8 +163,8 @@ static bool read_time(const json_t *payload, const char *name, int64_t *out)
     return !value || json_is_number(value);
 }
 
-// The first second without it goes to *expires. An `exp` after the year 9999 is no date but an attempt to never
-// expire, or to make us overflow.
+// *expires gets the first second at which the token is not accepted any more. An `exp` after the year 9999 is refused:
+// it is an attempt to create a token that never expires, or to cause an overflow.
 static bool check_times(const json_t *payload, int64_t skew, int64_t now, int64_t *expires, struct err *err)
 {
     int64_t exp = 0, nbf = INT64_MIN / 2, iat = 0;
@@ -199,7 +199,7 @@ static bool check_audience(const json_t *payload, char *const *audiences, struct
         return refuse(err, "aud is missing, or neither a string nor an array");
     json_array_foreach(aud, i, item) {
         if (!json_is_string(item))
-            return refuse(err, "aud has something in it that is not a string");
+            return refuse(err, "aud has a member that is not a string");
         found = found || is_audience(item, audiences);
     }
     return found || refuse(err, "it is for another audience");
@@ -231,11 +231,11 @@ static const struct jwk_algorithm *check_header(const struct jwt_rules *rules, c
     const struct jwk_algorithm *algorithm = jwk_algorithm_find(jwt->algorithm);
     const char *type = json_string_value(json_object_get(jwt->header, "typ"));
     if (!algorithm)
-        (void)refuse(err, "alg is not one of ours");
+        (void)refuse(err, "alg is not supported");
     else if (!(rules->algorithms & algorithm->bit))
         (void)refuse(err, "%s is not among the allowed algorithms", algorithm->name);
     else if (rules->require_at_jwt && (!type || !is_access_token(type)))
-        (void)refuse(err, "typ does not say at+jwt");
+        (void)refuse(err, "typ is not at+jwt");
     else
         return algorithm;
     return NULL;

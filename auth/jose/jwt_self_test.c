@@ -1,4 +1,4 @@
-// Owns the self-test of token verification: good tokens and forged ones, made and judged at every start.
+// Owns the self-test of token verification: valid and forged tokens, generated and verified at every start.
 #include "auth/jose/jwt.h"
 #include "base/secret.h"
 #include "jwk.h"
@@ -98,7 +98,7 @@ static struct jwks *test_set(EVP_PKEY *const keys[TEST_KEYS], struct err *err)
     return set;
 }
 
-// DER as OpenSSL writes it → r‖s.
+// Converts a signature from DER (OpenSSL) to r‖s.
 static bool raw_ecdsa(unsigned char *signature, size_t *len, int half)
 {
     const unsigned char *at = signature;
@@ -125,7 +125,7 @@ static bool sign(EVP_PKEY *key, const char *name, struct span text, unsigned cha
     return ok;
 }
 
-// The algorithm confusion: the public key, as text, for an HMAC secret.
+// Algorithm confusion: an HMAC with the text of the public key as its secret.
 static bool mac_with_pem(EVP_PKEY *key, struct span text, unsigned char *out, size_t *len)
 {
     BIO *memory = BIO_new(BIO_s_mem());
@@ -172,9 +172,9 @@ static bool judge_vectors(EVP_PKEY *const keys[TEST_KEYS], const struct jwks *se
         struct jwt_claims claims = {0};
         struct err why = {0};
         if (!make_token(&vectors[i], keys[vectors[i].key], &token))
-            ok = err_set(err, ERR_SYSTEM, "token self-test: OpenSSL does not sign with %s", vectors[i].signed_as);
+            ok = err_set(err, ERR_SYSTEM, "token self-test: OpenSSL cannot sign with %s", vectors[i].signed_as);
         else if (jwt_verify(&rules, set, buf_span(&token), TEST_NOW, &claims, &why) != vectors[i].want)
-            ok = err_set(err, ERR_INTERNAL, "token self-test: \"%s\" was judged wrongly: %s", vectors[i].name,
+            ok = err_set(err, ERR_INTERNAL, "token self-test: wrong outcome for \"%s\": %s", vectors[i].name,
                          why.code ? why.detail : "accepted");
         jwt_claims_release(&claims);
         buf_release(&token);
@@ -188,7 +188,7 @@ bool jwt_self_test(struct err *err)
                                  EVP_PKEY_Q_keygen(NULL, NULL, "ED25519")};
     bool ok = true;
     for (size_t i = 0; i < TEST_KEYS; i++)
-        ok = ok && (keys[i] || err_set(err, ERR_SYSTEM, "token self-test: OpenSSL makes no keys"));
+        ok = ok && (keys[i] || err_set(err, ERR_SYSTEM, "token self-test: OpenSSL cannot generate keys"));
     struct jwks *set = ok ? test_set(keys, err) : NULL;
     ok = set && judge_vectors(keys, set, err);
     jwks_free(set);

@@ -1,4 +1,4 @@
-// Owns private keys: reading one from its file, and signing statements with it.
+// Owns private keys: reading a key from its file, and signing JWTs with it.
 #include "auth/jose/signing_key.h"
 #include "base/secret.h"
 #include <errno.h>
@@ -22,7 +22,7 @@ static const char *read_key(const char *path, bool secret, struct arena *arena, 
     if (got < 0)
         (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
     else if (secret && about.st_mode & 077)
-        (void)err_set(err, ERR_CONFIG, "%s: others may read this private key: chmod 600 it", path);
+        (void)err_set(err, ERR_CONFIG, "%s: other users can read this private key: chmod 600 it", path);
     else if (got == 0 || got == sizeof text)
         (void)err_set(err, ERR_CONFIG, "%s: not a PEM key", path);
     else

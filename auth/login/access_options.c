@@ -16,12 +16,12 @@ static const struct option idp_rows[] = {
      .type = OPTION_STRING,
      .offset = AT(issuer),
      .help =
-         "Exactly what it calls itself; its metadata say where it exchanges tokens. Needed with `subject` `caller`."},
+         "The issuer identifier in its metadata, which name its token endpoint. Required if `subject` is `caller`."},
     {.name = "token_endpoint",
      .type = OPTION_STRING,
      .offset = AT(token_endpoint),
-     .help = "Where it exchanges tokens, instead of what its metadata say; https, or http on loopback."},
-    {.name = "client_id", .type = OPTION_STRING, .offset = AT(client_id), .help = "Our client there."},
+     .help = "Its token endpoint, instead of the one in its metadata; https, or http on loopback."},
+    {.name = "client_id", .type = OPTION_STRING, .offset = AT(client_id), .help = "The gateway's client there."},
     {.name = "client_secret",
      .type = OPTION_STRING,
      .offset = AT(client_secret),
@@ -43,11 +43,12 @@ static const struct option rows[] = {
      .fallback = "\"none\"",
      .choices = modes,
      .help =
-         "`none`: nothing is presented. `static`: `token`. `shared`: one grant for all callers, got by `postern login "
-         "SERVER`. `per_user`: each caller's own grant, and no other; makes `isolation` at least `user`. "
+         "`none`: no credential is presented. `static`: `token`. `shared`: one grant for all callers, obtained with "
+         "`postern login SERVER`. `per_user`: each caller's own grant, and no other; makes `isolation` at least "
+         "`user`. "
          "`client_credentials`: the client's own rights. `workload`: those of the workload whose token is in "
          "`subject_token_file` (RFC 7523). `token_exchange`: that token is exchanged (RFC 8693). `enterprise`: it is "
-         "exchanged at `idp` for one that the authorization server takes (ID-JAG)."},
+         "exchanged at `idp` for one that the authorization server accepts (ID-JAG)."},
     {.name = "token",
      .type = OPTION_STRING,
      .offset = AT(token),
@@ -56,7 +57,7 @@ static const struct option rows[] = {
     {.name = "client_id",
      .type = OPTION_STRING,
      .offset = AT(client_id),
-     .help = "A client that is registered at the authorization server; without it one is registered when needed."},
+     .help = "A client that is registered at the authorization server. If absent, one is registered when needed."},
     {.name = "client_secret",
      .type = OPTION_STRING,
      .offset = AT(client_secret),
@@ -68,41 +69,41 @@ static const struct option rows[] = {
      .fallback = "\"auto\"",
      .choices = proofs,
      .help = "How `client_secret` is presented first; `auto`: as the authorization server's metadata say, else "
-             "`client_secret_basic`. Where it fails the other way is tried once."},
+             "`client_secret_basic`. If it is refused, the other method is tried once."},
     {.name = "private_key_file",
      .type = OPTION_STRING,
      .offset = AT(private_key_file),
-     .help = "PEM file with its private key, for private_key_jwt; nobody else may be able to read it."},
+     .help = "PEM file with its private key, for private_key_jwt; only the gateway's user may be able to read it."},
     {.name = "signing_algorithm",
      .type = OPTION_STRING,
      .offset = AT(signing_algorithm),
      .fallback = "\"RS256\"",
-     .help = "What that key signs with: RS256, RS384, RS512, ES256, ES384 or ES512."},
+     .help = "The signing algorithm of that key: RS256, RS384, RS512, ES256, ES384 or ES512."},
     {.name = "key_id", .type = OPTION_STRING, .offset = AT(key_id), .help = "`kid` of that key."},
     {.name = "client_metadata_url",
      .type = OPTION_STRING,
      .offset = AT(client_metadata_url),
      .help =
-         "A client id that is the https URL of a client metadata document; used where the authorization server takes "
+         "A client id that is the https URL of a client metadata document; used if the authorization server accepts "
          "such ids."},
     {.name = "scope",
      .type = OPTION_STRING,
      .offset = AT(scope),
-     .help = "Scopes to ask for, instead of those the server names."},
+     .help = "Scopes to request, instead of those that the server names."},
     {.name = "resource",
      .type = OPTION_STRING,
      .offset = AT(resource),
-     .help = "What to send as `resource` instead of what the server's metadata say; \"omit\" sends none."},
+     .help = "The `resource` to send, instead of the one in the server's metadata; \"omit\" does not send one."},
     {.name = "issuer",
      .type = OPTION_STRING,
      .offset = AT(issuer),
-     .help = "The authorization server to use of several, or exactly what its metadata call it."},
+     .help = "The authorization server to use if there are several; exactly the issuer in its metadata."},
     {.name = "pkce",
      .type = OPTION_ENUM,
      .offset = AT(pkce),
      .fallback = "\"require\"",
      .choices = pkces,
-     .help = "`assume_s256`: trust an authorization server to do PKCE that does not say so."},
+     .help = "`assume_s256`: assume that the authorization server supports PKCE although its metadata do not say so."},
     {.name = "callback_host",
      .type = OPTION_STRING,
      .offset = AT(callback_host),
@@ -122,31 +123,33 @@ static const struct option rows[] = {
     {.name = "authorize_params",
      .type = OPTION_PAIRS,
      .offset = AT(authorize_params),
-     .help = "More parameters of the authorization request, like `audience`."},
+     .help = "Additional parameters of the authorization request, such as `audience`."},
     {.name = "allow_addresses",
      .type = OPTION_STRINGS,
      .offset = AT(allow_addresses),
-     .help = "Blocks of addresses like \"10.0.0.0/8\" where its authorization server may be although it is elsewhere: "
-             "without this only public addresses, and the kind of network the server is in."},
+     .help =
+         "Additional address blocks, such as \"10.0.0.0/8\", that its authorization server may be in. If absent, only "
+         "public addresses and the kind of network that the server is in are allowed."},
     {.name = "subject",
      .type = OPTION_ENUM,
      .offset = AT(subject),
      .fallback = "\"file\"",
      .choices = sources,
      .help =
-         "Whose token `token_exchange` and `enterprise` exchange: the one in `subject_token_file`, for all callers; or "
-         "`caller`: the JWT that each caller came with, for that caller alone. It must be from the issuer that "
-         "exchanges it, or name it in `aud`. Makes `isolation` at least `user`."},
+         "The token that `token_exchange` and `enterprise` exchange. `file`: the one in `subject_token_file`, for all "
+         "callers. `caller`: the JWT that each caller presented, for that caller alone; it must be from the issuer "
+         "that exchanges it, or name that issuer in `aud`. `caller` makes `isolation` at least `user`."},
     {.name = "subject_token_file",
      .type = OPTION_STRING,
      .offset = AT(subject_token_file),
-     .help = "File with the token of modes `workload`, `token_exchange` and `enterprise`; read anew each time."},
+     .help =
+         "File with the token of modes `workload`, `token_exchange` and `enterprise`; it is read for each request."},
     {.name = "subject_token_type",
      .type = OPTION_ENUM,
      .offset = AT(subject_token_type),
      .fallback = "\"id_token\"",
      .choices = subjects,
-     .help = "What it is, for `token_exchange` and `enterprise`."},
+     .help = "The type of the subject token, for `token_exchange` and `enterprise`."},
     {.name = "idp",
      .type = OPTION_OBJECT,
      .offset = AT(idp),
@@ -156,7 +159,8 @@ static const struct option rows[] = {
      .type = OPTION_OBJECT,
      .offset = AT(assertion),
      .sub = &assertion_options_table,
-     .help = "Tells the server who calls, beside whatever `mode` presents; needs `isolation` `user` or `session`."},
+     .help = "Sends the caller's identity to the server, in addition to the credential of `mode`; needs `isolation` "
+             "`user` or `session`."},
     {0},
 };
 
@@ -167,7 +171,7 @@ bool access_options_mode_asks(enum access_mode mode)
 
 bool access_options_takes_caller(const struct access_options *options)
 {
-    return options->subject == ACCESS_FROM_CALLER;  // check_subject: only with a mode that exchanges
+    return options->subject == ACCESS_FROM_CALLER;  // check_subject() permits this only with a mode that exchanges
 }
 
 bool access_options_is_client_of(const struct access_options *options, const struct grant *grant)
@@ -187,21 +191,21 @@ static bool check_idp(const struct access_options *options, const struct option_
     const char *const urls[] = {idp->issuer, idp->token_endpoint};
     bool named = urls[0] || urls[1];
     if ((options->mode == ACCESS_ENTERPRISE) != (named && idp->client_id))
-        return err_set(
-            err, ERR_CONFIG,
-            "%s: %s/idp: an issuer or a token_endpoint, a client_id, and mode \"enterprise\" belong together",
-            place->file, place->path);
+        return err_set(err, ERR_CONFIG,
+                       "%s: %s/idp: mode \"enterprise\" needs an issuer or a token_endpoint, and a client_id; no other "
+                       "mode has them",
+                       place->file, place->path);
     if (options->mode == ACCESS_ENTERPRISE && access_options_takes_caller(options) && !idp->issuer)
         return err_set(err, ERR_CONFIG, "%s: %s/idp/issuer: needed to know which callers' tokens may go there",
                        place->file, place->path);
     for (size_t i = 0; i < 2; i++)
         if (urls[i] && !oauth_url_secure(urls[i]))
-            return err_set(err, ERR_CONFIG, "%s: %s/idp/%s: https, or http on loopback", place->file, place->path,
-                           i ? "token_endpoint" : "issuer");
+            return err_set(err, ERR_CONFIG, "%s: %s/idp/%s: must be https, or http on loopback", place->file,
+                           place->path, i ? "token_endpoint" : "issuer");
     return true;
 }
 
-// What is sent to whom: a subject's token goes to an identity provider or issuer that a person named.
+// A subject's token is sent only to an identity provider or issuer that the configuration names.
 static bool check_subject(const struct access_options *options, const struct option_place *place, struct err *err)
 {
     bool wanted = access_options_mode_asks((enum access_mode)options->mode) && options->mode != ACCESS_CLIENT;
@@ -245,14 +249,14 @@ static bool check(void *object, const struct option_place *place, struct err *er
         return err_set(err, ERR_CONFIG, "%s: %s/callback_host: 127.0.0.1, localhost or ::1", place->file, place->path);
     for (char *const *block = options->allow_addresses; block && *block; block++)
         if (!address_block_valid(*block))
-            return err_set(err, ERR_CONFIG, "%s: %s/allow_addresses: \"%s\" is no block of addresses", place->file,
+            return err_set(err, ERR_CONFIG, "%s: %s/allow_addresses: \"%s\" is not a block of addresses", place->file,
                            place->path, *block);
     for (size_t i = 0; i < options->authorize_params.count; i++)
         if (!oauth_authorization_extra_allowed(options->authorize_params.at[i].name))
-            return err_set(err, ERR_CONFIG, "%s: %s/authorize_params/%s: this parameter is not for you to set",
+            return err_set(err, ERR_CONFIG, "%s: %s/authorize_params/%s: reserved: the gateway sets this parameter",
                            place->file, place->path, options->authorize_params.at[i].name);
     return true;
 }
 
-const struct option_table access_options_table = {"What is presented to a server (mcpServers.NAME.auth)",
+const struct option_table access_options_table = {"Credentials for a server (mcpServers.NAME.auth)",
                                                   sizeof(struct access_options), rows, check};

@@ -10,14 +10,14 @@ static const struct option rows[] = {
     {.name = "key_file",
      .type = OPTION_STRING,
      .offset = AT(key_file),
-     .help =
-         "PEM file with the private key it is signed with; nobody else may be able to read it. Without it nothing is "
-         "asserted."},
+     .help = "PEM file with the private key that signs it; only the gateway's user may be able to read the file. If "
+             "absent, "
+             "no assertion is sent."},
     {.name = "algorithm",
      .type = OPTION_STRING,
      .offset = AT(algorithm),
      .fallback = "\"ES256\"",
-     .help = "What that key signs with: RS256, RS384, RS512, ES256, ES384 or ES512."},
+     .help = "The signing algorithm of that key: RS256, RS384, RS512, ES256, ES384 or ES512."},
     {.name = "key_id",
      .type = OPTION_STRING,
      .offset = AT(key_id),
@@ -25,29 +25,29 @@ static const struct option rows[] = {
     {.name = "other_keys",
      .type = OPTION_PAIRS,
      .offset = AT(other_keys),
-     .help =
-         "More keys to publish at `/.well-known/jwks.json`, `kid` → PEM file (a public key is enough): the one before, "
-         "while something signed with it may still be about, and the next one, before it signs."},
+     .help = "Additional keys to publish at `/.well-known/jwks.json`, `kid` → PEM file (a public key is enough): the "
+             "previous "
+             "key, until the assertions that it signed have expired, and the next key, before it signs."},
     {.name = "header",
      .type = OPTION_STRING,
      .offset = AT(header),
      .fallback = "\"X-Postern-Identity\"",
-     .help = "The header that carries it."},
+     .help = "The header in which it is sent."},
     {.name = "audience",
      .type = OPTION_STRING,
      .offset = AT(audience),
-     .help = "What it says as `aud` instead of the server's URL."},
+     .help = "Its `aud`, instead of the server's URL."},
     {.name = "lifetime",
      .type = OPTION_DURATION,
      .offset = AT(lifetime_ms),
      .fallback = "60",
      .min = 10000,
      .max = 3600000,
-     .help = "How long it is good, in whole seconds; it is used for half of that."},
+     .help = "Its lifetime, in whole seconds. An assertion is reused for half of it."},
     {0},
 };
 
-// Headers of the protocol and of HTTP itself are not for this.
+// Headers of MCP and of HTTP itself cannot carry the assertion.
 static bool good_header(const char *name)
 {
     static const char *const taken[] = {
@@ -67,15 +67,17 @@ static bool check(void *object, const struct option_place *place, struct err *er
 {
     const struct assertion_options *options = object;
     if (!signing_key_algorithm_valid(options->algorithm))
-        return err_set(err, ERR_CONFIG, "%s: %s/algorithm: RS256, RS384, RS512, ES256, ES384 or ES512", place->file,
-                       place->path);
-    if (!good_header(options->header))
-        return err_set(err, ERR_CONFIG, "%s: %s/header: letters, digits and '-', and no header with another meaning",
+        return err_set(err, ERR_CONFIG, "%s: %s/algorithm: must be RS256, RS384, RS512, ES256, ES384 or ES512",
                        place->file, place->path);
+    if (!good_header(options->header))
+        return err_set(err, ERR_CONFIG,
+                       "%s: %s/header: must be letters, digits and '-', and not a header of HTTP or MCP", place->file,
+                       place->path);
     if (!options->key_file && (options->key_id || options->audience || options->other_keys.count))
         return err_set(err, ERR_CONFIG, "%s: %s: needs a \"key_file\"", place->file, place->path);
     return true;
 }
 
-const struct option_table assertion_options_table = {"Telling a server who calls (mcpServers.NAME.auth.assertion)",
-                                                     sizeof(struct assertion_options), rows, check};
+const struct option_table assertion_options_table = {
+    "The identity assertion for a server (mcpServers.NAME.auth.assertion)", sizeof(struct assertion_options), rows,
+    check};

@@ -1,4 +1,4 @@
-// Owns asking the user: sending the browser to the authorization server, and what follows its return.
+// Owns the authorization request: sending the browser to the authorization server, and the next state after its return.
 #include "flow_state.h"
 #include <stdio.h>
 

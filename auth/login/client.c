@@ -1,5 +1,5 @@
-// Owns who we are to the authorization server: a configured client, a metadata document, or one that is registered
-// (registration.c).
+// Owns the choice of the gateway's client at the authorization server: a configured client, a metadata document, or a
+// registered client (registration.c).
 #include "auth/jose/signing_key.h"
 #include "base/clock.h"
 #include "flow_state.h"
@@ -24,7 +24,7 @@ static void choose_scope(struct login_flow *flow)
     flow->authorization.consent = wish.offline && flow->authorization.scope;
 }
 
-// G1: the client that was configured, if one was. False: it cannot be used.
+// G1: takes the configured client. Returns false if its private key cannot be read.
 bool login_client_take_configured(struct login_flow *flow, struct err *err)
 {
     const struct access_options *options = flow->spec.options;
@@ -70,13 +70,13 @@ static enum flow_state choose_client(struct login_flow *flow)
     if (flow->authorization.server.registration_endpoint)
         return FLOW_FINDING;
     (void)err_set(&err, ERR_CONFIG,
-                  "authorization server \"%.150s\" registers no clients: set client_id (and client_secret) of one that "
-                  "is registered there, or a client_metadata_url if it takes documents, in the server's auth",
+                  "authorization server \"%.150s\" does not register clients: set client_id (and client_secret) of a "
+                  "registered client, or client_metadata_url if it accepts documents, in the server's auth",
                   flow->authorization.server.issuer);
     return flow_end(flow, LOGIN_END_REGISTRATION, &err);
 }
 
-// G3: where documents did not do, they are not tried again and again, as long as there is another way.
+// G3: a document that the authorization server has refused is not tried again if a client can be registered instead.
 static enum flow_state look_for_notes(struct login_flow *flow)
 {
     if (flow->spec.options->client_id || !document_of(flow) || !flow->authorization.server.registration_endpoint)
@@ -100,7 +100,7 @@ enum flow_state login_client_on_notes(struct login_flow *flow)
     return choose_client(flow);
 }
 
-// ---- another one ----------------------------------------------------------------------------
+// ---- replacing the client -------------------------------------------------------------------
 
 void login_client_note_refused(struct login_flow *flow, struct grant_request *request)
 {
@@ -108,7 +108,7 @@ void login_client_note_refused(struct login_flow *flow, struct grant_request *re
     grant_store_issuer_note(flow->spec.store, flow->spec.tenant, flow->authorization.server.issuer, &notes, request);
 }
 
-// G10, G3: once, and only if the client was not given to us by a person.
+// G10, G3: once for each login, and never for a configured client.
 bool login_client_replace(struct login_flow *flow)
 {
     bool document = login_client_is_document(flow);
@@ -116,21 +116,21 @@ bool login_client_replace(struct login_flow *flow)
         !flow->authorization.server.registration_endpoint ||
         !flow_retry(flow, document ? FLOW_NO_DOCUMENT : FLOW_NEW_CLIENT))
         return false;
-    if (document)  // what is registered there may be good
+    if (document)  // FLOW_NO_DOCUMENT: a stored registration may be used
         login_client_note_refused(flow, NULL);
     flow->retried &= ~(unsigned)FLOW_OTHER_METHOD;
     return true;
 }
 
-// ---- what is asked for ----------------------------------------------------------------------
+// ---- choosing -------------------------------------------------------------------------------
 
-// D17: what a login would do.
-static void tell_decisions(struct login_flow *flow)
+// D17: notes the decisions that a login would make.
+static void note_decisions(struct login_flow *flow)
 {
     const struct access_options *options = flow->spec.options;
     const struct oauth_authorization *authorization = &flow->authorization;
     const struct oauth_server *server = &authorization->server;
-    const char *client = options->client_id                                        ? "that of the configuration"
+    const char *client = options->client_id                                        ? "the configured client"
                          : server->takes_documents && options->client_metadata_url ? "a metadata document"
                          : server->registration_endpoint                           ? "registered when needed"
                                                                                    : "none: set client_id";
@@ -141,35 +141,35 @@ static void tell_decisions(struct login_flow *flow)
     flow_note(flow, "token endpoint:", server->token_endpoint, 0);
 }
 
-// With the client's own rights: no user is asked.
+// A login with the client's own rights, without a user.
 static enum flow_state identify_without_user(struct login_flow *flow)
 {
     struct err err;
     if (flow->spec.options->client_id && login_client_take_configured(flow, &err))
         return login_subject_exchange_begin(flow);
     if (!flow->spec.options->client_id)
-        (void)err_set(&err, ERR_CONFIG, "this mode needs a client_id");
+        (void)err_set(&err, ERR_CONFIG, "this mode needs a client_id in the server's auth");
     return flow_end(flow, LOGIN_END_REGISTRATION, &err);
 }
 
-// The server can do what this login needs of it.
+// Checks that the authorization server supports the grant type of this login, and PKCE.
 static bool check_server(const struct login_flow *flow, struct err *err)
 {
     const struct oauth_server *server = &flow->authorization.server;
     if (flow->spec.device)
         return server->device_endpoint ||
-               err_set(err, ERR_UPSTREAM_INVALID, "authorization server \"%.200s\" has no codes for devices",
+               err_set(err, ERR_UPSTREAM_INVALID, "authorization server \"%.200s\" does not support the device flow",
                        server->issuer);
     return oauth_server_check_pkce(server, flow->spec.options->pkce == ACCESS_PKCE_ASSUME, err) &&
            ((server->code && server->authorization_endpoint) ||
-            err_set(err, ERR_UPSTREAM_INVALID, "authorization server \"%.200s\" gives no authorization codes",
+            err_set(err, ERR_UPSTREAM_INVALID, "authorization server \"%.200s\" does not support authorization codes",
                     server->issuer));
 }
 
 enum flow_state login_client_choose(struct login_flow *flow)
 {
     struct err err;
-    flow->last = (struct err){0};  // of the places that were passed over
+    flow->last = (struct err){0};  // forgets the errors of the skipped candidates
     flow->authorization.resource = resource_to_name(flow);
     flow->authorization.redirect_uri = flow->spec.redirect_uri;
     choose_scope(flow);
@@ -178,7 +178,7 @@ enum flow_state login_client_choose(struct login_flow *flow)
     if (!check_server(flow, &err))
         return flow_end(flow, LOGIN_END_DISCOVERY, &err);
     if (flow->spec.only_discover && !flow->spec.device) {
-        tell_decisions(flow);
+        note_decisions(flow);
         return flow_end(flow, LOGIN_END_FOUND, NULL);
     }
     return look_for_notes(flow);

@@ -52,7 +52,7 @@ enum flow_state login_device_wait(struct login_flow *flow)
 static enum flow_state expire(struct login_flow *flow)
 {
     struct err err;
-    (void)err_set(&err, ERR_UNAVAILABLE, "nobody entered the code while it was good: log in again");
+    (void)err_set(&err, ERR_UNAVAILABLE, "the code expired before it was entered: log in again");
     return flow_end(flow, LOGIN_END_EXPIRED, &err);
 }
 
@@ -78,7 +78,7 @@ static enum flow_state decline(struct login_flow *flow)
 bool login_device_on_poll(struct login_flow *flow, enum flow_state *next)
 {
     struct err ignored;
-    if (flow->fetch.failed) {  // RFC 8628 3.5: less often, when there is no answer
+    if (flow->fetch.failed) {  // RFC 8628 3.5: poll less often after a failed request
         flow->interval_s = flow->interval_s * 2 < INTERVAL_MAX_S ? flow->interval_s * 2 : INTERVAL_MAX_S;
         *next = FLOW_WAITING;
         return true;

@@ -4,8 +4,8 @@
 
 #define REVISION "2025-11-25"
 
-// The server itself, without a token: what it answers says where to go on, and where it is says which addresses may
-// be talked to.
+// Sends a request without a token to the server. Its challenge names the resource metadata, and its address decides
+// which kinds of addresses the login may connect to.
 enum flow_state login_discovery_probe(struct login_flow *flow)
 {
     struct login_fetch_request request = {.url = flow->spec.server_url,
@@ -53,14 +53,14 @@ static enum flow_state fetch_candidate(struct login_flow *flow)
                                           .policy = &flow->policy,
                                           .ca_file = flow->spec.options->ca_file};
     if (!oauth_url_secure(request.url)) {
-        (void)err_set(&err, ERR_UPSTREAM_INVALID, "no https URL: %.200s", request.url);
+        (void)err_set(&err, ERR_UPSTREAM_INVALID, "the URL of a metadata document is not https: %.200s", request.url);
         return flow_end(flow, LOGIN_END_DISCOVERY, &err);
     }
     login_fetch_start(&flow->fetch, flow->spec.http, &request);
     return FLOW_WAIT;
 }
 
-// FLOW_WAIT: the document has come. Else where to go on without it.
+// FLOW_WAIT: the document was fetched. Any other value is the next state without it.
 static enum flow_state judge_candidate(struct login_flow *flow)
 {
     const char *url = flow->urls[flow->url_at];
@@ -79,14 +79,14 @@ static enum flow_state judge_candidate(struct login_flow *flow)
     return FLOW_WAIT;
 }
 
-// No user is asked in such a flow: what it sends (a secret, a subject's token) goes to the issuer that a person named, where
-// that issuer's own metadata are. A server that names another one, or none, does not change that.
+// In a flow without a user, secrets and subjects' tokens are sent only to the configured issuer, as described by its
+// own metadata, whichever authorization servers the server names.
 static const char *only_issuer(const struct login_flow *flow)
 {
     return flow->spec.redirect_uri ? NULL : flow->spec.options->issuer;
 }
 
-// N5: nothing is sent to one that is not on the list.
+// N5: the flow sends no request to an authorization server that is not on the list.
 static bool allowed(struct login_flow *flow, const char *issuer)
 {
     return oauth_issuer_allowed(issuer, flow->spec.issuers) ||
@@ -104,7 +104,7 @@ static enum flow_state look_for_server(struct login_flow *flow)
 
 // ---- the resource ---------------------------------------------------------------------------
 
-// D11: no resource metadata anywhere: the server's own origin is asked.
+// D11: without resource metadata, the server's own origin is taken as the authorization server.
 static void go_legacy(struct login_flow *flow)
 {
     struct oauth_server guess;
@@ -115,8 +115,7 @@ static void go_legacy(struct login_flow *flow)
     }
     oauth_server_default(flow->spec.server_url, &flow->arena, &guess);
     flow->resource = (struct oauth_resource){.servers = {guess.issuer}, .server_count = 1};
-    flow_note(flow, "no protected resource metadata: the server's origin is taken for its authorization server", NULL,
-              0);
+    flow_note(flow, "no protected resource metadata: using the server's origin as its authorization server", NULL, 0);
 }
 
 enum flow_state login_discovery_fetch_resource(struct login_flow *flow)
@@ -127,7 +126,8 @@ enum flow_state login_discovery_fetch_resource(struct login_flow *flow)
     return look_for_server(flow);
 }
 
-// Of the authorization servers that the metadata name, the one that the configuration names. False: it names another one.
+// Selects the configured issuer from the authorization servers in the metadata. Returns false if it is required and
+// missing.
 static bool pin_issuer(struct login_flow *flow, struct err *err)
 {
     const char *pin = flow->spec.options->issuer, *only = only_issuer(flow);
@@ -140,8 +140,7 @@ static bool pin_issuer(struct login_flow *flow, struct err *err)
             named = true;
         }
     return !only || named ||
-           err_set(err, ERR_CONFIG, "the server does not take tokens of \"%.150s\", the issuer of the configuration",
-                   only);
+           err_set(err, ERR_CONFIG, "the server does not accept tokens of \"%.150s\", the configured issuer", only);
 }
 
 enum flow_state login_discovery_on_resource(struct login_flow *flow)
@@ -157,7 +156,7 @@ enum flow_state login_discovery_on_resource(struct login_flow *flow)
     return flow->resource.server_count > 1 && flow->spec.store ? FLOW_CHOOSING : look_for_server(flow);
 }
 
-// ---- one of several -------------------------------------------------------------------------
+// ---- choosing one of several authorization servers ------------------------------------------
 
 enum flow_state login_discovery_list_grants(struct login_flow *flow)
 {
@@ -183,7 +182,7 @@ static enum flow_state prefer(struct login_flow *flow, size_t at)
     return look_for_server(flow);
 }
 
-// The next one that a registration of ours may be at.
+// Looks for a stored registration at the next authorization server.
 static enum flow_state look_for_client(struct login_flow *flow)
 {
     const struct login_flow_spec *spec = &flow->spec;
@@ -192,8 +191,8 @@ static enum flow_state look_for_client(struct login_flow *flow)
     return FLOW_PREFERRING;
 }
 
-// D7: of several, the first that has granted this user something comes before all others, and then the first that we
-// are registered at.
+// D7: of several authorization servers, the first with a grant of this user is preferred, then the first with a stored
+// registration.
 enum flow_state login_discovery_on_grants(struct login_flow *flow)
 {
     size_t at = 0;
@@ -244,24 +243,24 @@ enum flow_state login_discovery_fetch_server(struct login_flow *flow)
         return bind_client(flow);
     }
     if (!flow->last.code)
-        (void)err_set(&flow->last, ERR_UNAVAILABLE, "no metadata of the authorization server \"%.200s\"",
+        (void)err_set(&flow->last, ERR_UNAVAILABLE, "no metadata found for the authorization server \"%.200s\"",
                       flow->resource.servers[0]);
     return flow_end(flow, LOGIN_END_DISCOVERY, &flow->last);
 }
 
-// Its other documents are not to be trusted either.
+// Skips an authorization server with all its documents: if one is wrong, the others are not trusted either.
 static enum flow_state pass_over_server(struct login_flow *flow)
 {
     flow->url_at = flow->url_count;
     return FLOW_SERVER;
 }
 
-// D16: perhaps another one that the server names is it.
+// D16: the client is bound to another authorization server; the next one that the server names may be that.
 static enum flow_state has_moved(struct login_flow *flow, const char *known)
 {
     (void)err_set(&flow->last, ERR_CONFIG,
                   "the server has moved from the authorization server \"%.120s\" to \"%.120s\": the configured "
-                  "client is not shown there; set \"issuer\" if that is right",
+                  "client is not used there; set \"issuer\" if the new one is correct",
                   known, flow->authorization.server.issuer);
     return pass_over_server(flow);
 }

@@ -1,4 +1,4 @@
-// Owns the token request of a login, what is tried when it is refused, and storing the grant that comes of it.
+// Owns the token request of a login, its retries after a refusal, and storing the grant.
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -38,7 +38,8 @@ enum flow_state login_exchange_ask(struct login_flow *flow)
                                                                              : flow_end(flow, LOGIN_END_TOKEN, &err);
 }
 
-// T4: basic and post are told apart badly in the wild; the other one is tried once, where the server allows it.
+// T4: many servers accept only one of client_secret_basic and client_secret_post. The other method is tried once, if
+// the server's metadata allow it.
 static bool try_other_method(struct login_flow *flow)
 {
     struct oauth_client *client = &flow->authorization.client;
@@ -51,7 +52,7 @@ static bool try_other_method(struct login_flow *flow)
     return true;
 }
 
-// The answer of the token endpoint says no.
+// Chooses the next state after the token endpoint has refused the request.
 static enum flow_state on_refused(struct login_flow *flow, enum oauth_verdict verdict, const struct err *err)
 {
     bool client = verdict == OAUTH_VERDICT_CLIENT, unproven = verdict == OAUTH_VERDICT_UNPROVEN;
@@ -65,7 +66,7 @@ static enum flow_state on_refused(struct login_flow *flow, enum oauth_verdict ve
     return flow_end(flow, LOGIN_END_TOKEN, err);
 }
 
-// T4: the way that worked is the one to begin with, next time.
+// T4: stores the method that worked, so that the next login begins with it.
 static void note_method(struct login_flow *flow)
 {
     const struct oauth_client *client = &flow->authorization.client;
@@ -120,9 +121,8 @@ enum flow_state login_exchange_on_answer(struct login_flow *flow)
     }
     note_method(flow);
     if (flow->tokens.odd_lifetime) {
-        flow_note(flow, "expires_in is no time: taken for absent", NULL, 0);
-        log_warn("the expires_in of a token is no time; taken for absent",
-                 LOG_STR("issuer", flow->authorization.server.issuer));
+        flow_note(flow, "ignoring invalid expires_in", NULL, 0);
+        log_warn("ignoring invalid expires_in of a token", LOG_STR("issuer", flow->authorization.server.issuer));
     }
     make_grant(flow);
     return flow->spec.redirect_uri ? FLOW_LOOKING : flow_end(flow, LOGIN_END_GRANTED, NULL);
@@ -157,12 +157,11 @@ enum flow_state login_exchange_on_saved(struct login_flow *flow)
     struct err err;
     if (flow->request.answer == GRANT_STORE_DONE)
         return flow_end(flow, LOGIN_END_GRANTED, NULL);
-    if (conflict &&
-        flow_retry(flow, FLOW_OTHER_GRANT)) {  // a refresh of the old grant came between: the login is newer
+    if (conflict && flow_retry(flow, FLOW_OTHER_GRANT)) {  // the old grant was refreshed meanwhile: the login is newer
         flow->replaces = flow->request.grant ? flow->request.grant->generation : 0;
         return FLOW_SAVING;
     }
     (void)err_set(&err, ERR_SYSTEM, "the grant could not be stored: %s",
-                  conflict ? "somebody else changes it" : flow->request.err.detail);
+                  conflict ? "another process keeps changing it; log in again" : flow->request.err.detail);
     return flow_end(flow, LOGIN_END_STORE, &err);
 }

@@ -1,4 +1,4 @@
-// Owns single HTTP exchanges of OAuth over the HTTP client, and what is kept of their answers.
+// Owns single HTTP exchanges of OAuth over the HTTP client, and the parts of their answers that are kept.
 #include "base/scan.h"
 #include "base/secret.h"
 #include "fetch_request.h"
@@ -102,7 +102,8 @@ bool login_fetch_post(struct login_fetch *fetch, struct http_client *http, const
     return ok;
 }
 
-// As far as the grammar goes: one with a key twice is no reason to look elsewhere, but to stop.
+// Checks the syntax only: an object with a duplicate key counts as a document, so that the search stops with an error
+// instead of going on to the next place.
 static bool is_object(struct span text)
 {
     struct err ignored;
@@ -121,7 +122,7 @@ void login_fetch_cancel(struct login_fetch *fetch)
     if (fetch->transfer)
         http_transfer_cancel(fetch->transfer);
     fetch->transfer = NULL;
-    http_target_free(fetch->target);  // now, and not with the rest of its owner: the client may be gone by then
+    http_target_free(fetch->target);  // not later with its owner, because the client may have been freed by then
     fetch->target = NULL;
 }
 

@@ -1,4 +1,4 @@
-// Owns a login as a machine: the table of its states, who may follow whom, and the events that move it on.
+// Owns a login as a state machine: the table of states with their transitions, and the events that drive it.
 //
 //   NEW ─► PROBING ─► RESOURCE ─► SERVER ─► (the client) ─► AUTHORIZING ─► RETURNED ─► EXCHANGING ─► LOOKING ─► SAVING ─► ENDED
 //
@@ -6,7 +6,7 @@
 //                                              └► CHOOSING ─┬─► PREFERRING ⟲ ──► SERVER    └► BINDING ─┬─► (the client)
 //                                                           └──────────────────► SERVER                └► SERVER
 //       RESOURCE: each place of the resource metadata; CHOOSING, PREFERRING: there are several authorization servers;
-//       SERVER: each place of the metadata of each of them; BINDING: a configured client is shown to one of them only.
+//       SERVER: each place of the metadata of each of them; BINDING: a configured client is used at one of them only.
 //
 //   client.c            (the client) ─┬► a configured one, or a metadata document ────────────────► (the user)
 //                                     ├► NOTES ─► the same, or FINDING
@@ -26,16 +26,16 @@
 //   subject_exchange.c  PROVIDER ⟲ ─► ASSERTION ─► EXCHANGING (the identity provider is found, and asked first)
 //
 //   exchange.c          EXCHANGING ─┬► LOOKING ─► SAVING ⟲ ─► ENDED
-//                                   ├► EXCHANGING (once, with another proof of the client: T4)
-//                                   ├► FINDING (once, when the server does not know our client any more: G3, G10)
-//                                   └► (the user) (once, when it does not know the code: T13)
+//                                   ├► EXCHANGING (once, with the other authentication method: T4)
+//                                   ├► FINDING (once, when the server does not know the client any more: G3, G10)
+//                                   └► (the user) (once, when the server rejects the code: T13)
 //       RETURNED ─► FINDING likewise.
 //
-//   suspension.c        NEW ─► AUTHORIZING (a login at rest goes on)
-//   any ─► ENDED        it has failed, or its owner lets go of it
+//   suspension.c        NEW ─► AUTHORIZING (a suspended login is resumed)
+//   any ─► ENDED        the login has failed, or its owner has freed it
 //
-// Each state has one exchange, one store request, one timer or one task under way, or waits for the browser; so there is
-// one function for whatever comes. tests/unit/auth/login/flow_test.c walks the table.
+// Each state has exactly one pending operation (an exchange, a store request, a timer or a task), or waits for the
+// browser. So one function handles every reply. tests/unit/auth/login/flow_test.c walks the table.
 #include "base/check.h"
 #include "base/mem.h"
 #include "flow_state.h"
@@ -120,7 +120,8 @@ void flow_set_state(struct login_flow *flow, enum flow_state state)
     flow->state = state;
 }
 
-// Until something is under way. Its owner may have let go of the flow in a callback: then it has ended.
+// Runs states until an operation is pending. A callback may free the flow, which sets FLOW_ENDED; its memory is still
+// valid.
 static void run(struct login_flow *flow, enum flow_state next)
 {
     while (next != FLOW_WAIT && flow->state != FLOW_ENDED) {
@@ -131,7 +132,7 @@ static void run(struct login_flow *flow, enum flow_state next)
 
 static void on_reply(struct login_flow *flow)
 {
-    if (flow->state == FLOW_ENDED)  // of what login_flow_abandon() has stored
+    if (flow->state == FLOW_ENDED)  // the request was started by login_flow_abandon()
         return;
     CHECK(flow_rows[flow->state].on_reply);
     run(flow, flow_rows[flow->state].on_reply(flow));
@@ -188,7 +189,7 @@ const struct oauth_authorization *login_flow_authorization(const struct login_fl
     return &flow->authorization;
 }
 
-// What follows may end the flow, so it waits for its turn: not inside the caller.
+// The next steps may end the flow, so they run in a task (FLOW_RETURNED) and not inside the caller.
 enum oauth_callback_kind login_flow_callback(struct login_flow *flow, const struct oauth_callback *callback,
                                              struct err *err)
 {

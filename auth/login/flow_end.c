@@ -1,4 +1,4 @@
-// Owns how a login ends: the outcome, without the secrets that another party may have said back to us.
+// Owns the end of a login: the outcome, from which secrets that a server has echoed are removed.
 #include "flow_state.h"
 
 enum flow_state flow_end(struct login_flow *flow, enum login_end end, const struct err *err)

@@ -1,4 +1,4 @@
-// Owns the notes of a login: each URL that was tried, and what was decided (D17).
+// Owns the notes of a login: each URL that was tried, and each decision (D17).
 #include "flow_state.h"
 
 void flow_note(struct login_flow *flow, const char *what, const char *text, int status)

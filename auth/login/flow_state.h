@@ -1,7 +1,7 @@
-// A login's own state, shared by the files of the flow: the states, their table, and what a login knows so far.
+// The state of a login, shared by the files of the flow: the states, their table, and the data gathered so far.
 //
-// A function of a state starts something and returns FLOW_WAIT, or returns the state that comes next; it changes no state
-// itself. flow.c calls them, and checks that the table allows what they return.
+// A function of a state starts an operation and returns FLOW_WAIT, or returns the next state; it never sets the state
+// itself. flow.c calls these functions, and checks that the table allows the states that they return.
 #ifndef AUTH_LOGIN_FLOW_STATE_H
 #define AUTH_LOGIN_FLOW_STATE_H
 
@@ -45,19 +45,19 @@ enum flow_state {
 
 struct flow_row {
     const char *name;
-    enum flow_state (*start)(struct login_flow *flow);     // entering the state; NULL: there is nothing to start
-    enum flow_state (*on_reply)(struct login_flow *flow);  // what was started has come; NULL: nothing comes
-    uint32_t next;                                         // 1 << enum flow_state: where it may go on
+    enum flow_state (*start)(struct login_flow *flow);     // on entering the state
+    enum flow_state (*on_reply)(struct login_flow *flow);  // when the operation has ended; NULL: no reply is expected
+    uint32_t next;                                         // 1 << enum flow_state: the allowed next states
 };
 
-// What a login tries a second time, in another way, at most once.
+// Retries, each of which a login makes at most once.
 enum flow_retry {
-    FLOW_OTHER_METHOD = 1 << 0,  // T4: to prove the client
-    FLOW_NO_DOCUMENT = 1 << 1,   // G3: another client than the metadata document
-    FLOW_NEW_CLIENT = 1 << 2,    // G10: a new registration in place of the stored one
-    FLOW_OTHER_HOST = 1 << 3,    // G12: the redirect URI with the host's other name
+    FLOW_OTHER_METHOD = 1 << 0,  // T4: with the other authentication method of the client
+    FLOW_NO_DOCUMENT = 1 << 1,   // G3: with a client other than the metadata document
+    FLOW_NEW_CLIENT = 1 << 2,    // G10: with a new registration in place of the stored one
+    FLOW_OTHER_HOST = 1 << 3,    // G12: with the host's other name in the redirect URI
     FLOW_NEW_CODE = 1 << 4,      // T13: the user is asked again
-    FLOW_OTHER_GRANT = 1 << 5,   // the grant that is there has changed meanwhile
+    FLOW_OTHER_GRANT = 1 << 5,   // storing the grant again after the stored one has changed
 };
 
 struct login_flow {
@@ -66,44 +66,44 @@ struct login_flow {
     enum flow_state state;  // flow_set_state()
     unsigned retried;       // flow_retry()
     struct address_policy policy;
-    // What is under way: one of them.
+    // The pending operation: one of these.
     struct login_fetch fetch;
     struct grant_request request;
     struct login_renewal renewal;
     struct loop_timer timer;
-    struct loop_task turn;  // what must not happen inside a function that the owner has called
+    struct loop_task turn;  // for steps that must not run inside a function that the owner has called
     // Discovery.
-    const char *urls[OAUTH_URLS_MAX + 1];  // candidates of the document looked for
+    const char *urls[OAUTH_URLS_MAX + 1];  // candidate URLs of the document
     size_t url_count, url_at;
     struct oauth_resource resource;
     size_t server_at;
     bool legacy;  // D11: the server has no resource metadata
     // The client.
     struct oauth_registration registration;
-    struct registration *stored;  // the registration that was found, or NULL
+    struct registration *stored;  // the stored registration, or NULL
     bool claimed;                 // G13: this login may register
-    int64_t patience_ends;        // for a registration by another process (loop_now); 0: it has not begun
-    // The authorization: what the callback is judged by (A4, D15), and what came of it.
+    int64_t patience_ends;        // end of the wait for another process's registration (loop_now); 0: not waiting
+    // The authorization: the data that the callback is checked against (A4, D15), and its result.
     struct oauth_authorization authorization;
     enum oauth_callback_kind returned;
     const char *code;
-    const char *device_code;  // what is polled with
+    const char *device_code;
     int64_t interval_s, device_ends;
-    const char *subject;               // a token of another issuer: to be exchanged, or to be presented
-    const char *idp_endpoint;          // of the identity provider
-    struct address_policy idp_policy;  // its addresses
+    const char *subject;               // a token of another issuer, to be exchanged or presented
+    const char *idp_endpoint;          // the token endpoint of the identity provider
+    struct address_policy idp_policy;  // for its addresses
     // The token.
-    int64_t sent;  // seconds, before the token request
+    int64_t sent;  // time before the token request was sent, in seconds
     struct oauth_tokens tokens;
     struct grant *grant;
-    int64_t replaces;  // generation of the grant that is stored; 0: none is
-    // How it ended.
+    int64_t replaces;  // generation of the stored grant; 0: no grant is stored
+    // The outcome.
     enum login_end end;
     struct err outcome;
-    struct err last;  // of a candidate that was passed over
+    struct err last;  // the error of the last candidate that was skipped
 };
 
-// Once: true the first time it is asked for.
+// Returns true the first time that it is called for a retry.
 static inline bool flow_retry(struct login_flow *flow, enum flow_retry what)
 {
     bool first = !(flow->retried & what);
@@ -111,7 +111,7 @@ static inline bool flow_retry(struct login_flow *flow, enum flow_retry what)
     return first;
 }
 
-// Where a login goes on that knows its client: the user is asked.
+// The state that follows once the client is known: the user is asked.
 static inline enum flow_state flow_ask_user(const struct login_flow *flow)
 {
     return flow->spec.device ? FLOW_DEVICE : FLOW_AUTHORIZING;
@@ -126,7 +126,7 @@ void flow_set_state(struct login_flow *flow, enum flow_state state);
 enum flow_state flow_end(struct login_flow *flow, enum login_end end, const struct err *err);  // FLOW_ENDED
 void flow_note(struct login_flow *flow, const char *what, const char *text, int status);
 
-// discovery.c: where to log in. Goes on with login_client_choose().
+// discovery.c: finds the authorization server. Continues with login_client_choose().
 enum flow_state login_discovery_probe(struct login_flow *flow);
 enum flow_state login_discovery_on_probed(struct login_flow *flow);
 enum flow_state login_discovery_fetch_resource(struct login_flow *flow);
@@ -140,19 +140,19 @@ enum flow_state login_discovery_on_server(struct login_flow *flow);
 enum flow_state login_discovery_bind(struct login_flow *flow);
 enum flow_state login_discovery_on_bound(struct login_flow *flow);
 
-// client.c: who we are there.
+// client.c: chooses the gateway's client at the authorization server.
 enum flow_state login_client_choose(struct login_flow *flow);
 enum flow_state login_client_find_notes(struct login_flow *flow);
 enum flow_state login_client_on_notes(struct login_flow *flow);
-bool login_client_is_document(const struct login_flow *flow);  // our client id is a metadata document
-bool login_client_take_configured(struct login_flow *flow,
-                                  struct err *err) MUST_CHECK;  // the client of the configuration
-// Our client is not known there (any more): true if another one can be had (FLOW_FINDING).
+bool login_client_is_document(const struct login_flow *flow);  // the client id is the URL of a metadata document
+bool login_client_take_configured(struct login_flow *flow, struct err *err) MUST_CHECK;
+// The authorization server does not know the client (any more). True: another client may be found (FLOW_FINDING).
 bool login_client_replace(struct login_flow *flow);
-// G3: for the logins that follow, in any process. The request may be NULL: no one waits for it.
+// G3: notes the refused document for later logins of all processes. The request may be NULL if the result is not
+// needed.
 void login_client_note_refused(struct login_flow *flow, struct grant_request *request);
 
-// registration.c: the client that is registered.
+// registration.c: uses, renews or makes a registration.
 enum flow_state login_registration_find(struct login_flow *flow);
 enum flow_state login_registration_on_found(struct login_flow *flow);
 enum flow_state login_registration_yield(struct login_flow *flow);
@@ -168,21 +168,21 @@ enum flow_state login_registration_on_answer(struct login_flow *flow);
 enum flow_state login_registration_keep(struct login_flow *flow);
 enum flow_state login_registration_on_kept(struct login_flow *flow);
 
-// authorization.c: the user's browser.
+// authorization.c: sends the browser to the authorization server.
 enum flow_state login_authorization_start(struct login_flow *flow);
 enum flow_state login_authorization_on_return(struct login_flow *flow);
-void login_authorization_add_extra(struct login_flow *flow);  // authorize_params of the configuration
+void login_authorization_add_extra(struct login_flow *flow);  // the configured authorize_params
 
-// device.c: a code that a person enters on another device.
+// device.c: a code that the user enters on another device.
 enum flow_state login_device_ask(struct login_flow *flow);
 enum flow_state login_device_on_code(struct login_flow *flow);
 enum flow_state login_device_wait(struct login_flow *flow);
 enum flow_state login_device_on_due(struct login_flow *flow);
 void login_device_put(const struct login_flow *flow, struct buf *form);
-// The answer to a poll: true if *next follows from it, false if it is judged as any answer of a token endpoint.
+// Handles the answer to a poll. True: *next is the next state. False: handle it like any answer of a token endpoint.
 bool login_device_on_poll(struct login_flow *flow, enum flow_state *next);
 
-// subject_exchange.c: with a token of another issuer.
+// subject_exchange.c: uses a token of another issuer.
 enum flow_state login_subject_exchange_begin(struct login_flow *flow);
 enum flow_state login_subject_exchange_find_provider(struct login_flow *flow);
 enum flow_state login_subject_exchange_on_provider(struct login_flow *flow);

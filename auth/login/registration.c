@@ -1,8 +1,8 @@
-// Owns our registration at an authorization server: using the one that is stored, renewing it, making a new one.
+// Owns the gateway's registration at an authorization server: using the stored one, renewing it, and making a new one.
 //
-// A registration is a write at another party's server: one in a minute of all processes (G13), but for the one more that
-// the same login may need (G10, G12). A login that comes second waits a while for what becomes of the first (YIELDING).
-// The states are drawn in flow.c.
+// A registration writes to a server of another party, so all processes together make one in a minute (G13); the same
+// login may need a second one (G10, G12). A second login waits a while for the result of the first (YIELDING). The
+// states are drawn in flow.c.
 #include "auth/login/renewal.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -17,13 +17,13 @@ static struct registration_key key_of(const struct login_flow *flow)
     return (struct registration_key){flow->spec.tenant, flow->authorization.server.issuer, flow->spec.redirect_uri};
 }
 
-// The stored one is not to be used.
+// Reports whether the stored registration must not be used.
 static bool wants_new(const struct login_flow *flow)
 {
     return flow->spec.register_anew || flow->retried & FLOW_NEW_CLIENT;
 }
 
-// What is stored, as the client of this login. False: it is of no use any more.
+// Takes the stored registration as the client of this login. Returns false if it cannot be used any more.
 static bool take(struct login_flow *flow, const struct registration *stored)
 {
     struct oauth_client *client = &flow->authorization.client;
@@ -35,13 +35,13 @@ static bool take(struct login_flow *flow, const struct registration *stored)
     return oauth_method_parse(stored->is.auth_method, &client->method) && !login_renewal_due(stored, clock_wall_s());
 }
 
-// A new one: at once, if this login has the claim already.
+// Makes a new registration: at once if this login already has the claim.
 static enum flow_state make_new(const struct login_flow *flow)
 {
     return flow->claimed ? FLOW_REGISTERING : FLOW_CLAIMING;
 }
 
-// ---- the one that is stored -----------------------------------------------------------------
+// ---- the stored registration ----------------------------------------------------------------
 
 enum flow_state login_registration_find(struct login_flow *flow)
 {
@@ -91,7 +91,7 @@ enum flow_state login_registration_list_grants(struct login_flow *flow)
     return FLOW_WAIT;
 }
 
-// G11: whatever one user's login looks like, it takes nothing from the others.
+// G11: the login of one user must not invalidate the grants of the others.
 enum flow_state login_registration_on_grants(struct login_flow *flow)
 {
     size_t bound = 0;
@@ -108,12 +108,12 @@ enum flow_state login_registration_on_grants(struct login_flow *flow)
         return use_stored(flow);
     (void)err_set(&err, ERR_UNAVAILABLE,
                   "authorization server \"%.150s\" does not know our client any more, and %zu grants were given to "
-                  "it: 'postern connections --purge --issuer' gives them up, and then a new one is registered",
+                  "it: 'postern connections --purge --issuer' removes them, and the next login registers a new client",
                   flow->authorization.server.issuer, bound);
     return flow_end(flow, LOGIN_END_REGISTRATION, &err);
 }
 
-// ---- one that is new ------------------------------------------------------------------------
+// ---- a new registration ---------------------------------------------------------------------
 
 enum flow_state login_registration_claim(struct login_flow *flow)
 {
@@ -131,7 +131,7 @@ enum flow_state login_registration_on_claimed(struct login_flow *flow)
         return FLOW_REGISTERING;
     }
     if (conflict && flow->stored && !wants_new(flow) && take(flow, flow->stored)) {
-        flow_note(flow, "the client is suspect, and no other can be registered now", NULL, 0);
+        flow_note(flow, "using the suspect client, because no other can be registered now", NULL, 0);
         return flow_ask_user(flow);
     }
     if (!flow->patience_ends)
@@ -174,7 +174,7 @@ enum flow_state login_registration_send(struct login_flow *flow)
     return FLOW_WAIT;
 }
 
-// G12: some know this host only by the one of its names, some only by the other.
+// G12: some servers accept only 127.0.0.1 in a redirect URI, and some only localhost.
 static bool try_other_host(struct login_flow *flow, const struct err *err)
 {
     const char *other = NULL;
@@ -199,7 +199,7 @@ static enum flow_state refused(struct login_flow *flow)
         oauth_problem_put_excerpt(buf_span(&flow->fetch.body), &problem);
     json_decref(tree);
     oauth_registration_put(&flow->registration, &submitted);
-    (void)err_set(&err, ERR_DENIED, "registration was refused with HTTP %d: %.170s; submitted was %s",
+    (void)err_set(&err, ERR_DENIED, "registration was refused with HTTP %d: %.170s; the request was %s",
                   flow->fetch.status, buf_text(&problem), buf_text(&submitted));
     buf_release(&problem);
     buf_release(&submitted);
@@ -240,7 +240,7 @@ enum flow_state login_registration_keep(struct login_flow *flow)
         secret_set(&fields.client_secret, span_of(client->secret));
     if (client->management_token)
         secret_set(&fields.registration_token, span_of(client->management_token));
-    if (old) {  // G9: what was granted to it is refreshed with it until the new login is through
+    if (old) {  // G9: grants of the old client are refreshed with it until their users log in again
         fields.previous_id = mem_string(old->is.client_id);
         if (old->is.client_secret.len)
             secret_set(&fields.previous_secret, secret_span(&old->is.client_secret));
@@ -253,7 +253,8 @@ enum flow_state login_registration_keep(struct login_flow *flow)
 
 enum flow_state login_registration_on_kept(struct login_flow *flow)
 {
-    // GRANT_STORE_CONFLICT: another process registered at the same time; both are good, and the login uses its own.
+    // GRANT_STORE_CONFLICT: another process registered at the same time. Both clients are valid, and the login uses its
+    // own.
     if (flow->request.answer == GRANT_STORE_FAILED)
         return flow_end(flow, LOGIN_END_STORE, &flow->request.err);
     return flow_ask_user(flow);

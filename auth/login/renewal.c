@@ -1,4 +1,4 @@
-// Owns renewing a registration: the claim, the PUT to where it is managed, and storing what came.
+// Owns renewing a registration: the claim, the PUT to the management URL, and storing the renewed registration.
 #include "auth/login/renewal.h"
 #include "auth/login/flow.h"
 #include "base/clock.h"
@@ -34,7 +34,7 @@ static void on_saved(struct grant_request *request)
 {
     struct login_renewal *renewal = request->arg;
     renewal->err = request->err;
-    if (request->answer != GRANT_STORE_FAILED)  // of a conflict: what is there is newer
+    if (request->answer != GRANT_STORE_FAILED)  // after a conflict: the stored registration, which is newer
         renewal->registration = registration_ref(request->registration);
     if (!renewal->registration && request->answer != GRANT_STORE_FAILED)
         (void)err_set(&renewal->err, ERR_UNAVAILABLE, "the registration was removed");
@@ -82,7 +82,8 @@ static void on_answer(struct login_fetch *fetch)
         ;
     else if (!client.secret || strcmp(client.id, wish.client_id) != 0 ||
              !oauth_client_usable(&client, NULL, clock_wall_s()))
-        (void)err_set(err, ERR_UPSTREAM_INVALID, "the renewed registration is of no use");
+        (void)err_set(err, ERR_UPSTREAM_INVALID,
+                      "the renewed registration has another client id, or no secret that is still valid");
     else {
         save(renewal, &client);
         return;

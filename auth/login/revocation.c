@@ -1,4 +1,4 @@
-// Owns revoking what a grant holds (RFC 7009): the refresh token first, then the access token, best effort.
+// Owns revoking the tokens of a grant (RFC 7009): the refresh token first, then the access token, best effort.
 #include "auth/grant/registration.h"
 #include "auth/grant/store.h"
 #include "auth/jose/signing_key.h"
@@ -14,12 +14,12 @@ struct login_revocation {
     struct login_revocation_spec spec;
     struct loop_task begin;
     struct grant_request found;  // the registration of the client
-    struct oauth_client client;  // whom the grant was given to
+    struct oauth_client client;  // the client that the grant was issued to
     struct arena arena;
     struct login_fetch fetch;
     struct address_policy policy;
     bool refresh_done;
-    struct err why;  // it was not revoked; zeroed: it was
+    struct err why;  // why a token was not revoked; zeroed: all were
 };
 
 static void end(struct login_revocation *revocation, const struct err *why)
@@ -72,12 +72,12 @@ static void revoke(struct login_revocation *revocation)
          revocation->refresh_done ? "access_token" : "refresh_token");
 }
 
-// ---- as the client it was given to ----------------------------------------------------------
+// ---- the client that the grant was issued to ------------------------------------------------
 
 static void end_unproven(struct login_revocation *revocation)
 {
     struct err err;
-    (void)err_set(&err, ERR_CONFIG, "\"%.200s\" was not told: the client it was given to is gone",
+    (void)err_set(&err, ERR_CONFIG, "the client that the grant at \"%.200s\" was issued to is not known any more",
                   revocation->spec.grant->issuer);
     end(revocation, &err);
 }
@@ -95,7 +95,7 @@ static void on_found(struct grant_request *request)
     revoke(revocation);
 }
 
-// F15, D16: the secret of the client that is configured now is for nobody but that client's own server.
+// F15, D16: the secret of the configured client is sent only to the authorization server that the client belongs to.
 static void use_configured(struct login_revocation *revocation)
 {
     const struct access_options *options = revocation->spec.options;
@@ -122,7 +122,7 @@ static void on_begin(struct loop_task *task)
     struct oauth_client *client = &revocation->client;
     struct registration_key key = {grant->tenant, grant->issuer, grant->is.client_redirect};
     if (!grant->is.revocation_endpoint || !*grant->is.revocation_endpoint || !grant->is.client_id) {
-        end(revocation, NULL);  // it takes no part
+        end(revocation, NULL);  // the authorization server does not support revocation
         return;
     }
     client->id = grant->is.client_id;

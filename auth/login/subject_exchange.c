@@ -1,20 +1,20 @@
-// Owns the part of a flow that needs a token of another issuer: whose it is, where it may go, and the identity provider's
-// part.
+// Owns the part of a flow that uses a token of another issuer: choosing the token, checking where it may be sent, and
+// exchanging it at the identity provider.
 #include "base/clock.h"
 #include "flow_state.h"
 #include "subject_token.h"
 
-// ---- whose token ----------------------------------------------------------------------------
+// ---- the subject's token --------------------------------------------------------------------
 
-// H12: not to be passed on. Who exchanges it must be who issued it, or somebody it was issued for.
+// H12: a caller's token is not passed through. The server that exchanges it must be its issuer or one of its audiences.
 static bool take_callers(struct login_flow *flow, struct err *err)
 {
     const struct access_options *options = flow->spec.options;
     const char *to = options->mode == ACCESS_ENTERPRISE ? options->idp.issuer : flow->authorization.server.issuer;
     flow->subject = flow->spec.subject;
     return login_subject_token_may_go(flow->subject, to) ||
-           err_set(err, ERR_LOGIN,
-                   "the caller's token is neither from nor meant for \"%.200s\", which would exchange it", to);
+           err_set(err, ERR_LOGIN, "the caller's token is neither from nor for \"%.200s\", which would exchange it",
+                   to);
 }
 
 static bool take_file(struct login_flow *flow, struct err *err)
@@ -24,7 +24,7 @@ static bool take_file(struct login_flow *flow, struct err *err)
     if (!(flow->subject = login_subject_token_read(options->subject_token_file, &flow->arena, err)))
         return false;
     return options->mode != ACCESS_WORKLOAD || login_subject_token_meant_for(flow->subject, issuer) ||
-           err_set(err, ERR_CONFIG, "the token in %s is not meant for the authorization server \"%.200s\"",
+           err_set(err, ERR_CONFIG, "the token in %s does not name the authorization server \"%.200s\" in aud",
                    options->subject_token_file, issuer);
 }
 
@@ -38,7 +38,7 @@ enum flow_state login_subject_exchange_begin(struct login_flow *flow)
         return flow_end(flow, LOGIN_END_TOKEN, &err);
     if (options->mode != ACCESS_ENTERPRISE)
         return FLOW_EXCHANGING;
-    flow->idp_policy = (struct address_policy){.learning = true,  // a person named it, wherever it is
+    flow->idp_policy = (struct address_policy){.learning = true,  // it is configured, so it may have any address
                                                .allowed = options->allow_addresses};
     if ((flow->idp_endpoint = options->idp.token_endpoint))
         return FLOW_ASSERTION;
@@ -47,13 +47,13 @@ enum flow_state login_subject_exchange_begin(struct login_flow *flow)
     return FLOW_PROVIDER;
 }
 
-// ---- where the identity provider exchanges tokens -------------------------------------------
+// ---- the identity provider ------------------------------------------------------------------
 
 enum flow_state login_subject_exchange_find_provider(struct login_flow *flow)
 {
     struct err err;
     if (flow->url_at == flow->url_count) {
-        (void)err_set(&err, ERR_UNAVAILABLE, "no metadata of the identity provider \"%.200s\"",
+        (void)err_set(&err, ERR_UNAVAILABLE, "no metadata found for the identity provider \"%.200s\"",
                       flow->spec.options->idp.issuer);
         return flow_end(flow, LOGIN_END_TOKEN, &err);
     }
@@ -87,7 +87,7 @@ enum flow_state login_subject_exchange_on_provider(struct login_flow *flow)
     return FLOW_ASSERTION;
 }
 
-// The identity provider's own client, which is not the one at the authorization server.
+// Uses the client at the identity provider (auth.idp), which is not the one at the authorization server.
 enum flow_state login_subject_exchange_ask(struct login_flow *flow)
 {
     const struct access_idp *idp = &flow->spec.options->idp;

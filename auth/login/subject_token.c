@@ -1,4 +1,4 @@
-// Owns what is sent to get a token with one that somebody else made, and reading an ID-JAG out of an answer.
+// Owns subject tokens: reading one from a file, checking where it may be sent, and the forms that present it.
 #include "subject_token.h"
 #include "auth/jose/jwt.h"
 #include "base/mem.h"
@@ -14,7 +14,7 @@
 
 static const char *const types[] = {TYPE "id_token", TYPE "access_token", TYPE "jwt"};  // enum access_subject
 
-// Anything that is no token68 of a header is no token.
+// A token has at least one character, all of them visible ASCII, so that it can be sent in a header.
 static bool is_token(struct span text)
 {
     for (size_t i = 0; i < text.len; i++)

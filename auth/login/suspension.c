@@ -1,5 +1,6 @@
-// Owns a login at rest: what the callback is judged by (A4) as bytes, so that another process, or this one after a
-// restart, can go on with it. Nothing in it is looked up again; a configured client's secrets are not in it.
+// Owns suspended logins: the data that the callback is checked against (A4), encoded so that another process, or this
+// one after a restart, can resume the login without repeating the discovery. The secrets of a configured client are not
+// part of it.
 #include "auth/grant/fields.h"
 #include "base/mem.h"
 #include "flow_state.h"
@@ -9,8 +10,8 @@
 enum frozen_flag {
     FROZEN_CONSENT = 1,
     FROZEN_ANSWERS_ISS = 2,
-    FROZEN_NO_METADATA = 4,  // of the authorization server
-    FROZEN_LEGACY = 8,       // nor of the resource
+    FROZEN_NO_METADATA = 4,  // the authorization server has no metadata
+    FROZEN_LEGACY = 8,       // the resource has no metadata
     FROZEN_METHODS_LISTED = 16,
     FROZEN_TAKES_DOCUMENTS = 32,
     FROZEN_OFFLINE = 64,
@@ -107,7 +108,7 @@ static void take_server(struct login_flow *flow, const struct frozen *frozen)
                               .legacy = frozen->flags & FROZEN_NO_METADATA};
 }
 
-// The one the user was sent off with. A configured one must still be that one.
+// Takes the client of the authorization request. A configured client must still be the same.
 static bool take_client(struct login_flow *flow, const struct frozen *frozen, struct err *err)
 {
     struct oauth_client *client = &flow->authorization.client;

@@ -1,8 +1,8 @@
-// Owns one try at a login: its secrets, the URL the browser is sent to, and the judgement of what comes back.
+// Owns one authorization request: its secrets, the URL that the browser is sent to, and checking the callback.
 #include "auth/oauth/oauth.h"
 #include "base/secret.h"
 
-// ---- sending off ----------------------------------------------------------------------------
+// ---- the request ----------------------------------------------------------------------------
 
 void oauth_authorization_seed(struct oauth_authorization *authorization)
 {
@@ -45,7 +45,7 @@ static bool is_ours(void *arg, struct span name, struct span value)
     return true;
 }
 
-// A5: what the endpoint's own query says stays, unless it claims to speak for us.
+// A5: the endpoint's own query is kept, except for parameters that the gateway sets.
 static void put_endpoint(const char *endpoint, struct buf *out)
 {
     const char *query = strchr(endpoint, '?');
@@ -82,7 +82,7 @@ void oauth_authorization_url(const struct oauth_authorization *authorization, st
             oauth_form_put(out, authorization->extra[i].name, authorization->extra[i].value);
 }
 
-// ---- coming back ----------------------------------------------------------------------------
+// ---- the callback ---------------------------------------------------------------------------
 
 static bool is_state(const char *mine, const char *given)
 {
@@ -90,16 +90,17 @@ static bool is_state(const char *mine, const char *given)
     return given && strlen(given) == len && secret_equal(mine, given, len);
 }
 
-// B3, RFC 9207: the table of four rows.
+// B3, RFC 9207: iss is compared if it is present, and required if the server's metadata promise it.
 static bool check_iss(const struct oauth_authorization *authorization, const char *iss, struct err *err)
 {
     if (!iss)
         return !authorization->server.answers_iss ||
                err_set(err, ERR_UPSTREAM_INVALID,
-                       "the authorization answer does not say who it is from (iss), though the server promised it");
-    // Without metadata there is no issuer to compare with; then nobody may claim to be one.
+                       "the authorization response does not name its issuer (iss), although the server's metadata "
+                       "promise it");
+    // Without metadata the issuer is unknown, so any iss is refused.
     return (!authorization->server.legacy && strcmp(iss, authorization->server.issuer) == 0) ||
-           err_set(err, ERR_UPSTREAM_INVALID, "the authorization answer is from another issuer than the one asked");
+           err_set(err, ERR_UPSTREAM_INVALID, "the authorization response is from another issuer");
 }
 
 static enum oauth_callback_kind refused(struct oauth_authorization *authorization,
@@ -132,7 +133,7 @@ enum oauth_callback_kind oauth_authorization_callback(struct oauth_authorization
         return refused(authorization, callback, err);
     if (callback->code && *callback->code)
         return OAUTH_CALLBACK_CODE;
-    (void)err_set(err, ERR_UPSTREAM_INVALID, "the authorization answer has neither a code nor an error");
+    (void)err_set(err, ERR_UPSTREAM_INVALID, "the authorization response has neither a code nor an error");
     return OAUTH_CALLBACK_REJECTED;
 }
 

@@ -1,4 +1,4 @@
-// Owns reading what came to a redirect URI: each parameter once, and within its bounds.
+// Owns parsing requests to a redirect URI: each parameter occurs once, and is limited in length.
 #include "auth/oauth/oauth.h"
 
 #define QUERY_MAX ((size_t)16 << 10)

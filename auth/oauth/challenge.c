@@ -1,7 +1,7 @@
-// Owns reading WWW-Authenticate: several challenges in one header, quoted strings, Bearer anywhere among them.
+// Owns parsing WWW-Authenticate: several challenges in one header, quoted strings, Bearer anywhere among them.
 //
 // A comma separates both challenges and parameters (RFC 9110 §11.6.1); a word is a parameter's name if an equals
-// sign follows it, and a scheme otherwise. What does not parse ends the reading; what was read before it stands.
+// sign follows it, and a scheme otherwise. A syntax error ends the parsing; challenges before it count.
 #include "auth/oauth/oauth.h"
 #include "base/field.h"
 #include <strings.h>
@@ -28,7 +28,7 @@ static struct span take(struct reader *reader, bool (*belongs)(char))
     return span_make(start, (size_t)(reader->at - start));
 }
 
-// A quoted string without its quotes and escapes.
+// Takes a quoted string, without its quotes and escapes.
 static bool take_quoted(struct reader *reader, struct buf *out)
 {
     for (reader->at++; reader->at < reader->end; reader->at++) {
@@ -70,7 +70,7 @@ static bool take_value(struct reader *reader, struct span name, struct oauth_cha
         ok = take_quoted(reader, &quoted);
         value = buf_span(&quoted);
     } else {
-        value = take(reader, is_token68);  // more than a token: URLs stand unquoted in the wild, but for colons
+        value = take(reader, is_token68);  // more than a token, because some servers do not quote values
     }
     if (ok)
         keep(into, name, value, arena);
@@ -78,7 +78,7 @@ static bool take_value(struct reader *reader, struct span name, struct oauth_cha
     return ok;
 }
 
-// The parameters of one challenge; stands at the next scheme or at the end afterwards. False: it does not parse.
+// Takes the parameters of one challenge, up to the next scheme or the end. Returns false on a syntax error.
 static bool take_parameters(struct reader *reader, struct oauth_challenge *into, struct arena *arena)
 {
     struct reader probe = *reader;

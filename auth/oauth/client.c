@@ -1,4 +1,4 @@
-// Owns who we are to an authorization server: client metadata documents, and proof at the token endpoint.
+// Owns the client of the gateway: client metadata documents, and authentication at the token endpoint.
 #include "auth/jose/signing_key.h"
 #include "auth/oauth/oauth.h"
 #include "base/mem.h"
@@ -29,7 +29,7 @@ void oauth_client_document(const char *client_id, const char *const *redirect_ur
                        out);
 }
 
-// ---- proof ----------------------------------------------------------------------------------
+// ---- authentication -------------------------------------------------------------------------
 
 enum oauth_method oauth_client_method(const struct oauth_client *client, const struct oauth_server *server)
 {
@@ -61,7 +61,7 @@ static void put_basic(const struct oauth_client *client, struct buf *authorizati
     buf_wipe(&secret);
 }
 
-// RFC 7523: a signed statement of who we are, valid for a minute.
+// RFC 7523: a signed assertion of the client's identity, valid for a minute.
 static bool put_assertion(const struct oauth_client *client, const char *audience, int64_t now, struct buf *out,
                           struct err *err)
 {

@@ -1,11 +1,11 @@
-// Owns judging the answer of a device authorization endpoint (RFC 8628).
+// Owns parsing the answer of a device authorization endpoint (RFC 8628).
 #include "document.h"
 
 #define INTERVAL_S 5
 #define INTERVAL_MAX_S 300
 #define USER_CODE_MAX 64
 
-// A person reads it: printable, and short.
+// The text is shown to the user, so it must be printable and short.
 static bool is_readable(const char *text, size_t max)
 {
     size_t len = text ? strlen(text) : 0;

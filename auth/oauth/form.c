@@ -48,7 +48,7 @@ static bool decode(struct span text, struct buf *out)
             c = ' ';
         }
         if (!c)
-            return false;  // strings end at it
+            return false;  // NUL would truncate the value as a C string
         buf_put_char(out, c);
     }
     return true;

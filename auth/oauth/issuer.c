@@ -1,4 +1,4 @@
-// Owns comparing issuers, and the domains that they may be at.
+// Owns comparing issuers, and the check of their domains.
 #include "auth/oauth/oauth.h"
 #include <strings.h>
 

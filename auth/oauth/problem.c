@@ -1,4 +1,4 @@
-// Owns quoting what another party says went wrong: escaped, cut, and without secrets that it said back to us.
+// Owns quoting the errors of other parties: escaped, truncated, and without secrets that they have echoed.
 #include "auth/oauth/oauth.h"
 
 #define PROBLEM_MAX 256
@@ -25,12 +25,13 @@ void oauth_problem_put(const json_t *document, struct buf *out)
     }
 }
 
-// The beginning of a secret is struck out too, as far as it goes: the rest may have been cut off.
+// Masks the secret as far as it matches, also where only its beginning occurs, because the server may have truncated
+// it.
 void oauth_problem_scrub(struct err *err, const char *secret)
 {
     char head[SCRUB_MIN + 1] = "";
     size_t len = secret ? strlen(secret) : 0, least = len < SCRUB_MIN ? len : SCRUB_MIN;
-    if (len < 4)  // would strike out half the text
+    if (len < 4)  // so short a secret occurs in ordinary text
         return;
     memcpy(head, secret, least);
     for (char *at = err->detail; (at = strstr(at, head));)

@@ -1,4 +1,4 @@
-// Owns dynamic client registration (RFC 7591): what is submitted, and judging what comes back.
+// Owns the documents of dynamic client registration (RFC 7591): writing the request, and parsing the answer.
 #include "document.h"
 
 enum oauth_method oauth_registration_method(const struct oauth_server *server)
@@ -30,20 +30,21 @@ void oauth_registration_put(const struct oauth_registration *wish, struct buf *o
     oauth_document_put(tree, out);
 }
 
-// G6: what the server made of our wish is what counts, if we can live with it.
+// G6: the method in the server's answer counts, not the requested one, if the gateway supports it.
 static bool settle_method(const char *said, const struct oauth_registration *wish, struct oauth_client *client,
                           struct err *err)
 {
     client->method = wish->method;
     if (said && !oauth_method_parse(said, &client->method))
         return err_set(err, ERR_UPSTREAM_INVALID,
-                       "the registration asks for a way to authenticate we do not have: \"%.60s\"", said);
+                       "the registration requires an unsupported authentication method: \"%.60s\"", said);
     if (client->secret && (!said || client->method == OAUTH_METHOD_NONE))
         client->method = !said && wish->method == OAUTH_METHOD_BASIC ? OAUTH_METHOD_BASIC : OAUTH_METHOD_POST;
     if (client->method == OAUTH_METHOD_KEY)
-        return err_set(err, ERR_UPSTREAM_INVALID, "the registration asks for private_key_jwt, and we gave no key");
+        return err_set(err, ERR_UPSTREAM_INVALID,
+                       "the registration requires private_key_jwt, but no key was registered");
     if (client->method != OAUTH_METHOD_NONE && !client->secret)
-        return err_set(err, ERR_UPSTREAM_INVALID, "the registration asks for %s and gives no client_secret",
+        return err_set(err, ERR_UPSTREAM_INVALID, "the registration requires %s, but has no client_secret",
                        oauth_method_text(client->method));
     return true;
 }

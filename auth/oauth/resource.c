@@ -1,4 +1,4 @@
-// Owns protected resources: where their metadata are (RFC 9728), judging them, and which server a resource covers.
+// Owns protected resources: the URLs of their metadata (RFC 9728), parsing these, and which servers a resource covers.
 #include "document.h"
 #include "scope.h"
 #include "url.h"

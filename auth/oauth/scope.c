@@ -1,4 +1,4 @@
-// Owns sets of scopes as OAuth writes them, words with spaces between, and which to ask for.
+// Owns sets of scopes in the form of OAuth (words separated by spaces), and the choice of the scopes to request.
 #include "scope.h"
 
 #define SCOPE_MAX ((size_t)4 << 10)

@@ -1,4 +1,4 @@
-// Owns authorization servers: where their metadata are (RFC 8414, OpenID), judging them, and whether they do PKCE.
+// Owns authorization servers: the URLs of their metadata (RFC 8414, OpenID), parsing these, and the check for PKCE.
 #include "document.h"
 #include "url.h"
 
@@ -32,13 +32,13 @@ static bool list_has(const json_t *list, const char *word)
     return false;
 }
 
-// An endpoint that is there must be one we may talk to (N1, D14).
+// An endpoint may be absent, but must not have a URL that is not secure (N1, D14).
 static bool take_endpoint(const json_t *tree, const char *name, struct arena *arena, const char **out, struct err *err)
 {
     *out = oauth_document_copy(tree, name, arena);
     if (*out && !oauth_url_secure(*out))
-        return err_set(err, ERR_UPSTREAM_INVALID, "authorization server metadata: %s is no https URL: \"%.200s\"", name,
-                       *out);
+        return err_set(err, ERR_UPSTREAM_INVALID, "authorization server metadata: %s is not an https URL: \"%.200s\"",
+                       name, *out);
     return true;
 }
 
@@ -112,7 +112,7 @@ void oauth_server_default(const char *server_url, struct arena *arena, struct oa
     }
 }
 
-// Servers known to do PKCE and not to say so (D13).
+// Servers that are known to support PKCE although their metadata do not say so (D13).
 static bool known_to_do_pkce(const char *issuer)
 {
     static const char *const tails[] = {"login.microsoftonline.com", ".amazoncognito.com"};
@@ -136,11 +136,12 @@ bool oauth_server_check_pkce(const struct oauth_server *server, bool assume, str
     if (server->pkce == OAUTH_PKCE_S256)
         return true;
     if (server->pkce == OAUTH_PKCE_REFUSED)
-        return err_set(err, ERR_UPSTREAM_INVALID, "authorization server \"%.200s\" does not do PKCE with S256",
+        return err_set(err, ERR_UPSTREAM_INVALID, "authorization server \"%.200s\" does not support PKCE with S256",
                        server->issuer);
     return assume || known_to_do_pkce(server->issuer) ||
-           err_set(err, ERR_UPSTREAM_INVALID,
-                   "authorization server \"%.200s\" does not say that it does PKCE; if you know that it does, set "
-                   "\"pkce\": \"assume_s256\" in the server's auth",
-                   server->issuer);
+           err_set(
+               err, ERR_UPSTREAM_INVALID,
+               "the metadata of authorization server \"%.200s\" do not say that it supports PKCE; if you know that it "
+               "does, set \"pkce\": \"assume_s256\" in the server's auth",
+               server->issuer);
 }

@@ -1,4 +1,4 @@
-// Owns the answers of token endpoints: what they give, what they refuse, and for how long it is good.
+// Owns parsing the answers of token endpoints: tokens, refusals, and the lifetime of a token.
 #include "auth/jose/jwt.h"
 #include "auth/oauth/oauth.h"
 #include <errno.h>
@@ -24,7 +24,7 @@ static bool keep_pair(void *arg, struct span name, struct span value)
     return text && json_object_set_new(tree, key, text) == 0;
 }
 
-// T5: JSON, or a form, whatever the type says; GitHub sends forms.
+// T5: JSON, unless the content type is that of a form (GitHub sends forms) and the body is not a JSON object.
 static json_t *read_answer(const struct oauth_answer *answer, struct err *err)
 {
     struct span body = answer->body;
@@ -86,7 +86,7 @@ static enum oauth_verdict refuse(const struct oauth_answer *answer, const json_t
 
 // ---- lifetimes ------------------------------------------------------------------------------
 
-// T7: seconds from a number or a string of digits; false: it says nothing usable.
+// T7: reads seconds from a number or a string of digits. Returns false if the value is invalid.
 static bool read_lifetime(const json_t *value, int64_t *out)
 {
     double seconds = -1;
@@ -109,7 +109,7 @@ static bool is_there(const json_t *value)  // N9
     return value && !json_is_null(value) && !(json_is_string(value) && !json_string_length(value));
 }
 
-// T8: what the token says of itself; a hint only, nothing is proven by it.
+// T8: the expiry in the token itself, if it is a JWT; a hint only, because the token is not verified.
 static int64_t expiry_in_token(const char *token, int64_t now)
 {
     struct jwt jwt;
@@ -126,7 +126,7 @@ static int64_t expiry_in_token(const char *token, int64_t now)
     return expires;
 }
 
-// L12, T11: whose account it is, to show to its owner. The ID token itself is not kept.
+// L12, T11: the account of the user, for display. The ID token itself is not stored.
 static const char *account_in_token(const char *token, struct arena *arena)
 {
     static const char *const claims[] = {"email", "preferred_username", "name", "sub", NULL};
@@ -146,7 +146,7 @@ static const char *account_in_token(const char *token, struct arena *arena)
     return account;
 }
 
-// Anything that cannot stand in a header is no token.
+// A token must contain only characters that are allowed in a header.
 static bool is_header_safe(const char *text)
 {
     for (; *text; text++)
@@ -210,7 +210,7 @@ int64_t oauth_tokens_refresh_at(const struct oauth_tokens *tokens)
 int64_t oauth_tokens_refresh_in(const struct oauth_tokens *tokens, int64_t now, unsigned char random)
 {
     int64_t at = oauth_tokens_refresh_at(tokens), left = (at - now) * 1000;
-    if (!at || left < AHEAD_MIN_MS)  // one that ends at once is refreshed when it is needed, not all the time
+    if (!at || left < AHEAD_MIN_MS)  // a very short-lived token is refreshed only when it is needed
         return -1;
     return left - left * random / 2550;
 }
@@ -230,9 +230,9 @@ const char *oauth_tokens_parse_jag(const struct oauth_answer *answer, struct are
         (void)err_set(err, answer->status >= 500 ? ERR_UNAVAILABLE : ERR_DENIED,
                       "the identity provider answered HTTP %d: %s", answer->status, buf_text(&problem));
     } else if (tree && (!type || strcmp(type, ID_JAG) != 0)) {
-        (void)err_set(err, ERR_UPSTREAM_INVALID, "the identity provider gave something that is no ID-JAG");
+        (void)err_set(err, ERR_UPSTREAM_INVALID, "the identity provider issued a token that is not an ID-JAG");
     } else if (tree && (!token || strlen(token) > TOKEN_MAX || !*token || !is_header_safe(token))) {
-        (void)err_set(err, ERR_UPSTREAM_INVALID, "the identity provider gave no usable ID-JAG");
+        (void)err_set(err, ERR_UPSTREAM_INVALID, "the identity provider did not issue a usable ID-JAG");
     } else if (tree) {
         jag = arena_copy(arena, span_of(token));
     }

@@ -1,7 +1,7 @@
-// Owns the URLs of OAuth: taking them apart, comparing their origins, making those of well-known documents.
+// Owns the URLs of OAuth: parsing them, comparing their origins, and building those of well-known documents.
 //
-// URLs are compared and sent as the text they came in; nothing here writes one anew from its parts. The parser knows
-// less than RFC 3986 on purpose: a character that two parsers could read in two ways is refused.
+// URLs are compared and sent as received, and never rebuilt from their parts. The parser deliberately accepts less than
+// RFC 3986: a character that two parsers could interpret differently is refused.
 #include "url.h"
 #include <ctype.h>
 #include <strings.h>

@@ -4,13 +4,11 @@
 //   test      = { OPERATOR: operand, … }                   all must hold
 //
 // A pointer to nothing makes a test false (but `present: false` true). A value of a type the operator
-// cannot judge is an error, and an error anywhere is the result unless something is plainly false. So is whatever would take
-// more work than one decision may: callers choose how much there is to look at.
-//
-// A server may ignore the case of member names and then take "Owner" for "owner". So a key that differs in case alone
-// from a key the condition reads, on the way of a pointer or inside an operand, is an error as well. And it may end a
-// text at U+0000, or drop or replace a lone surrogate, which json_parse_arguments() turns into U+0000: such a text is
-// an error.
+// cannot judge is an error, and an error anywhere is the result unless a part is false. A condition that
+// needs more work than one decision may do is an error, too: callers choose the size of the arguments.
+// A server may ignore the case of member names and read "Owner" as "owner". So a key that differs only in case from a
+// key that the condition reads, along a pointer or inside an operand, is an error as well. A server may also end a text
+// at U+0000, or drop or replace a lone surrogate, which json_parse_arguments() turns into U+0000: such a text is an error.
 #include "condition.h"
 #include "auth/policy/policy.h"
 #include "base/fold.h"
@@ -20,12 +18,12 @@
 #include <stdlib.h>
 
 #define EXACT_MAX ((json_int_t)1 << 53)
-#define KEYS_MAX 4096  // callers choose how many keys there are, and every condition looks at all of them
+#define KEYS_MAX 4096  // callers choose the number of keys, and every condition reads all of them
 
-#define ITEM_WORK 16    // what a key or an element counts for
-#define TEXT_STRIDE 16  // bytes that are searched in the time it takes to compare one
+#define ITEM_WORK 16    // the work for one key or element
+#define TEXT_STRIDE 16  // bytes that are searched in the time of one comparison
 
-// Takes it from the work that is left; false: there is not that much.
+// Subtracts `amount` from the work that is left; false if less is left.
 static bool spend(struct condition_work *work, size_t amount)
 {
     bool enough = work->left >= amount;
@@ -44,7 +42,7 @@ static const json_t *step(const json_t *tree, const char *token)
     return json_array_get(tree, strtoul(token, NULL, 10));
 }
 
-// Has the object a key that a server may take for this one, or too many to tell?
+// True if the object has a key that a server may read as this one, or too many keys to find out.
 static bool has_twin(const json_t *object, const char *key, struct condition_work *work)
 {
     const char *other;
@@ -98,7 +96,7 @@ static bool same(const json_t *a, const json_t *b)
     return json_equal(a, b) == 1;
 }
 
-// Has a key of the operand, at any depth, a twin in the value?
+// True if a key of the operand, at any depth, has a twin in the value.
 static bool has_twin_inside(const json_t *value, const json_t *operand, struct condition_work *work)
 {
     const char *key;
@@ -115,7 +113,7 @@ static bool has_twin_inside(const json_t *value, const json_t *operand, struct c
     return false;
 }
 
-// May a server read a text of the value, at any depth, as another one? Or is there too much to tell?
+// True if a server may read a text of the value, at any depth, as another text, or if there is too much to find out.
 static bool is_unclear(const json_t *value, struct condition_work *work)
 {
     const char *key;
@@ -150,7 +148,7 @@ static enum condition_result op_in(const json_t *value, const json_t *operand, s
     size_t i;
     const json_t *item;
     bool twin = false;
-    enum condition_result result = CONDITION_ERROR;  // until something of its type is in the list
+    enum condition_result result = CONDITION_ERROR;  // until the list has an item of its type
     if (is_unclear(value, work))
         return CONDITION_ERROR;
     json_array_foreach(operand, i, item) {
@@ -159,7 +157,7 @@ static enum condition_result op_in(const json_t *value, const json_t *operand, s
             return one;
         if (one == CONDITION_FALSE)
             result = CONDITION_FALSE;
-        twin = twin || has_twin_inside(value, item, work);  // then the others do not make it judgeable
+        twin = twin || has_twin_inside(value, item, work);  // then the other items cannot make it an answer
     }
     return twin ? CONDITION_ERROR : result;
 }
@@ -197,7 +195,7 @@ static enum condition_result op_not_glob(const json_t *value, const json_t *oper
     return opposite(op_glob(value, operand, work));
 }
 
-// -1, 0, 1; integers exactly.
+// -1, 0 or 1. Integers are compared exactly.
 static int order(const json_t *a, const json_t *b)
 {
     if (json_is_integer(a) && json_is_integer(b))
@@ -243,7 +241,7 @@ static enum condition_result op_present(const json_t *value, const json_t *opera
 
 static enum condition_result test_all(const json_t *test, const json_t *value, struct condition_work *work);
 
-// `decisive` if one item gives that; else an error if one gives an error; else the opposite.
+// `decisive` if an item gives it, else an error if an item gives one, else the opposite.
 static enum condition_result test_items(const json_t *value, const json_t *operand, enum condition_result decisive,
                                         struct condition_work *work)
 {
@@ -272,7 +270,7 @@ static enum condition_result op_some(const json_t *value, const json_t *operand,
     return test_items(value, operand, CONDITION_TRUE, work);
 }
 
-// ---- what operands look like ----------------------------------------------------------------
+// ---- checks of operands ---------------------------------------------------------------------
 
 static bool any_value(const json_t *operand) { return operand != NULL; }
 static bool a_list(const json_t *operand) { return json_is_array(operand) && json_array_size(operand) > 0; }
@@ -333,7 +331,7 @@ static bool test_valid(const json_t *test, struct buf *where)
     json_t *operand;
     if (!json_is_object(test) || json_object_size(test) == 0) {
         if (where)
-            buf_put_text(where, ": a test is an object of operators");
+            buf_put_text(where, ": must be an object of operators");
         return false;
     }
     json_object_foreach((json_t *)(uintptr_t)test, name, operand) {
@@ -341,9 +339,9 @@ static bool test_valid(const json_t *test, struct buf *where)
         if (op && op->valid(operand))
             continue;
         if (where && op)
-            buf_printf(where, "/%s: wants %s", name, op->wants);
+            buf_printf(where, "/%s: must be %s", name, op->wants);
         else if (where)
-            buf_printf(where, "/%s: no such operator", name);
+            buf_printf(where, "/%s: unknown operator", name);
         return false;
     }
     return true;
@@ -354,7 +352,7 @@ static bool any_valid(const json_t *any, struct buf *where)
     size_t i;
     const json_t *item;
     if (!a_list(any)) {
-        buf_put_text(where, "/any: a list of conditions");
+        buf_put_text(where, "/any: must be a list of conditions");
         return false;
     }
     json_array_foreach(any, i, item)
@@ -378,7 +376,7 @@ bool condition_check(const json_t *when, struct buf *where)
             continue;
         }
         if (*pointer != '/' && *pointer != '\0') {
-            buf_printf(where, "/%s: a JSON Pointer begins with '/'", pointer);
+            buf_printf(where, "/%s: is not a JSON Pointer; it must begin with '/'", pointer);
             return false;
         }
         size_t start = where->len;
@@ -501,7 +499,7 @@ enum condition_result condition_eval(const json_t *when, const json_t *args, str
 
 // ---- values known in advance ----------------------------------------------------------------
 
-// Lists and objects have an equality of their own in schemas, and so have integers that a double cannot hold.
+// Lists and objects, and integers that a double cannot hold, have a different equality in JSON Schema.
 static bool is_plain(const json_t *value)
 {
     if (json_is_integer(value))
@@ -519,8 +517,8 @@ bool policy_condition_has(const json_t *values, const json_t *value)
     return false;
 }
 
-// `eq` and `in` name them, and the other operators of the test may leave some out. They are copied: to refer to them would
-// write their counters, and other threads read the same policy.
+// The values of `eq` and `in` that pass the other operators of the test. They are copied: references would write the
+// reference counts of the policy, which other threads read.
 static json_t *test_values(const json_t *test)
 {
     const json_t *one = json_object_get(test, "eq"), *some = json_object_get(test, "in");
@@ -547,7 +545,7 @@ static json_t *any_values(const json_t *any, const char *pointer)
     json_t *item, *one, *all = json_array();
     json_array_foreach(any, i, item) {
         json_t *values = condition_values(item, pointer);
-        if (!values) {  // this alternative takes anything
+        if (!values) {  // this alternative accepts any value
             json_decref(all);
             return NULL;
         }

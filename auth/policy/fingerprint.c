@@ -1,4 +1,4 @@
-// Owns noticing that policy files have changed on disk.
+// Owns the fingerprint that shows whether policy files have changed on disk.
 #include "auth/policy/policy.h"
 #include <dirent.h>
 #include <sys/stat.h>
@@ -27,7 +27,7 @@ uint64_t policy_fingerprint(const char *path)
     DIR *folder = opendir(path);
     if (!folder)
         return hash;
-    for (struct dirent *entry; (entry = readdir(folder));) {  // in whatever order: the sum does not care
+    for (struct dirent *entry; (entry = readdir(folder));) {  // in any order: addition is commutative
         struct buf full = {0};
         if (entry->d_name[0] == '.')
             continue;

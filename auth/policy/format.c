@@ -1,5 +1,5 @@
-// Owns the one way policy files are written: fixed key order, sorted selectors, short lists on one line,
-// so that a diff shows what a change means and nothing else.
+// Owns the format of policy files: fixed key order, sorted selectors, short lists on one line, so that a diff shows
+// only changes of meaning.
 #include "base/mem.h"
 #include "source.h"
 #include <stdlib.h>
@@ -77,7 +77,7 @@ static void put_member(struct buf *out, const char *key, json_t *value, const st
     buf_put_text(out, ": ");
     if (table && !named && json_is_array(value) && is_sorted_key(key))
         sort_strings(value);
-    // In a table of named things the names are members and the things share one table.
+    // In `groups` and `sets` the member names are names of the file, and the members share one table.
     const struct option_table *inner = named ? table : sub_table(table, key);
     bool names_below = !named && (strcmp(key, "groups") == 0 || strcmp(key, "sets") == 0);
     put_value(out, value, inner, names_below, indent);

@@ -1,8 +1,8 @@
-// Owns what there is (the inventory, the configuration) held against the rules: warnings W5, W6, W9 and W10.
+// Owns the comparison of rules with the inventory and the configuration: warnings W5, W6, W9 and W10.
 //
-// An inventory is what `postern tools`, `resources` and `prompts` print: JSON arrays, one after another, of items as the
-// servers sent them, each with its "server". A kind that is nowhere in it was not asked for, so nothing is concluded
-// about rules for that kind.
+// An inventory is the output of `postern tools`, `resources` and `prompts`: JSON arrays, one after another, of items as the
+// servers sent them, each with its "server". If a kind does not occur in it, the inventory was made without that kind, and
+// rules for that kind are not checked.
 #include "base/glob.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -15,12 +15,12 @@
 
 #define FILE_MAX ((size_t)64 << 20)
 #define GROUP_DEPTH_MAX 32
-#define NAMED_MAX 3  // in one finding; the rest is a number
+#define NAMED_MAX 3  // names in one finding; the others are counted
 
 struct item {
     char *server, *name;
     enum policy_kind kind;
-    bool reads;  // says of itself that it changes nothing
+    bool reads;  // declares readOnlyHint
 };
 
 struct policy_inventory {
@@ -39,14 +39,14 @@ static bool text_of(struct span object, const char *key, char **out)
     if (!scan_find(object, key, &raw) || !scan_is_string(raw))
         return false;
     scan_decode(raw, &text);
-    bool whole = !scan_has_half(buf_span(&text));  // servers' items with such names are never offered
+    bool whole = !scan_has_half(buf_span(&text));  // items with such names are never offered to callers
     if (whole)
         *out = buf_take(&text, NULL);
     buf_release(&text);
     return whole;
 }
 
-// What only one kind has tells it.
+// The member that holds the name tells the kind.
 static bool read_name(struct span object, struct item *item)
 {
     struct span schema;
@@ -131,8 +131,8 @@ struct policy_inventory *policy_inventory_read(const char *path, struct err *err
     else if (!(ok = read_lists(inventory, buf_span(&text))))
         (void)err_set(
             err, ERR_CONFIG,
-            "%s: no inventory; it is the JSON that `postern tools`, `postern resources` and `postern prompts` "
-            "print, one after another",
+            "%s: not an inventory; expected the JSON that `postern tools`, `postern resources` and `postern prompts` "
+            "print, one array after another",
             path);
     buf_release(&text);
     if (ok)
@@ -162,7 +162,7 @@ struct policy_question policy_inventory_at(const struct policy_inventory *invent
     return (struct policy_question){.server = item->server, .kind = item->kind, .name = span_of(item->name)};
 }
 
-// ---- what a rule takes ----------------------------------------------------------------------
+// ---- rules and items -------------------------------------------------------------------------
 
 struct inventory_lint {
     const struct policy_source *source;
@@ -178,7 +178,7 @@ static bool any_takes(char *const *patterns, const char *text)
     return false;
 }
 
-// NULL-ended names and patterns that stand at one place of a rule: itself, or those of its set.
+// The names and patterns behind one entry of a rule's names, NULL at the end: the entry itself, or those of its set.
 static char *const *names_at(const struct policy_source *source, char *const *name, char *one[2])
 {
     const struct policy_set *set = strncmp(*name, "set:", 4) == 0 ? policy_source_set(source, *name + 4) : NULL;
@@ -212,7 +212,7 @@ static bool takes_item(const struct policy_source *source, const struct policy_r
     return false;
 }
 
-// Does the inventory have all kinds that the rule is about?
+// True if the inventory has all kinds that the rule applies to.
 static bool is_known(const struct policy_rule *rule, const struct policy_inventory *inventory)
 {
     for (int kind = 0; kind < POLICY_KINDS; kind++)
@@ -226,7 +226,7 @@ static bool is_inert(const struct inventory_lint *lint, const struct policy_rule
     return rule->expires_at && rule->expires_at <= lint->load->now;
 }
 
-// The first few items, and how many more.
+// A list of the first few items, and how many more there are.
 struct naming {
     struct buf text;
     size_t count;
@@ -264,19 +264,19 @@ static void check_typos(const struct inventory_lint *lint, const struct policy_r
         if (!has_server(inventory, rule->servers[i])) {
             policy_findings_add(
                 lint->findings, "W5", rule->file, rule->line, rule->id,
-                "/rules/%zu/servers/%zu: \"%s\" takes no server of the inventory; correct it, or make the "
-                "inventory anew",
+                "/rules/%zu/servers/%zu: \"%s\" matches no server of the inventory; correct it, or create the "
+                "inventory again",
                 rule->at, i, rule->servers[i]);
             servers = false;
         }
     for (size_t i = 0; servers && rule->names[i]; i++)
         if (strncmp(rule->names[i], "set:", 4) != 0 && !takes_some(rule, rule->names[i], inventory))
             policy_findings_add(lint->findings, "W5", rule->file, rule->line, rule->id,
-                                "/rules/%zu/names/%zu: \"%s\" takes nothing in the inventory; correct or remove it",
+                                "/rules/%zu/names/%zu: \"%s\" matches nothing in the inventory; correct or remove it",
                                 rule->at, i, rule->names[i]);
 }
 
-// Does one of the rules that use the set take something by this name of it? Also if none can tell.
+// True if a rule that uses the set matches an item by this name of it, or if the inventory cannot tell.
 static bool is_useful(const struct inventory_lint *lint, const struct policy_set *set, const char *name)
 {
     bool used = false;
@@ -301,7 +301,7 @@ static void check_sets(const struct inventory_lint *lint, const struct policy_fi
         for (size_t k = 0; sets[i].names[k]; k++)
             if (!is_useful(lint, &sets[i], sets[i].names[k]))
                 policy_findings_add(lint->findings, "W5", file->path, 0, NULL,
-                                    "/sets/%s/names/%zu: \"%s\" takes nothing in the inventory; correct or remove it",
+                                    "/sets/%s/names/%zu: \"%s\" matches nothing in the inventory; correct or remove it",
                                     sets[i].name, k, sets[i].names[k]);
 }
 
@@ -313,7 +313,7 @@ static bool is_pattern_for(const struct policy_rule *rule, const char *name, con
         return true;
     for (char **server = rule->servers; *server; server++)
         if (glob_is_literal(*server) && glob_match(*server, span_of(item->server)))
-            return false;  // both are written out: somebody meant this one
+            return false;  // server and name are written out: the rule means this item
     return true;
 }
 
@@ -331,16 +331,15 @@ static void check_drift(const struct inventory_lint *lint, const struct policy_r
                 name_item(&naming, &now->items[k]);
         }
         if (naming.count)
-            policy_findings_add(
-                lint->findings, "W6", rule->file, rule->line, rule->id,
-                "/rules/%zu/names/%zu: \"%s\" now takes what was not there before: %s; deny it, or write out "
-                "the names that are meant",
-                rule->at, i, rule->names[i], named(&naming));
+            policy_findings_add(lint->findings, "W6", rule->file, rule->line, rule->id,
+                                "/rules/%zu/names/%zu: \"%s\" now also matches new items: %s; deny them, or write out "
+                                "the names that are meant",
+                                rule->at, i, rule->names[i], named(&naming));
         buf_release(&naming.text);
     }
 }
 
-// ---- W9: everybody may write ----------------------------------------------------------------
+// ---- W9: all callers may write --------------------------------------------------------------
 
 static bool takes_everybody(const struct policy_source *source, char *const *subjects, int depth)
 {
@@ -367,8 +366,8 @@ static void check_writes(const struct inventory_lint *lint, const struct policy_
     if (naming.count)
         policy_findings_add(
             lint->findings, "W9", rule->file, rule->line, rule->id,
-            "/rules/%zu/subjects: everybody may call tools that do not say that they only read: %s; name who "
-            "may, or the tools that only read",
+            "/rules/%zu/subjects: every caller may call tools that do not declare readOnlyHint: %s; restrict "
+            "the subjects, or name only tools that declare it",
             rule->at, named(&naming));
     buf_release(&naming.text);
 }
@@ -383,7 +382,7 @@ static bool takes_one_of(char *const *patterns, const char *const *texts)
     return false;
 }
 
-// Why the rule cannot match, with the part of it that is to blame in `part`; NULL if it can.
+// Why the rule cannot match, with the selector that fails in `part`; NULL if it can match.
 static const char *idle_because(const struct inventory_lint *lint, const struct policy_rule *rule, const char **part)
 {
     const struct policy_load *load = lint->load;
@@ -399,7 +398,7 @@ static const char *idle_because(const struct inventory_lint *lint, const struct 
     for (size_t i = 0; i < load->inventory->count; i++)
         if (takes_item(lint->source, rule, &load->inventory->items[i]))
             return NULL;
-    return "takes nothing in the inventory; correct or remove the rule";
+    return "matches nothing in the inventory; correct or remove the rule";
 }
 
 static bool check_idle(const struct inventory_lint *lint, const struct policy_rule *rule)
@@ -407,7 +406,7 @@ static bool check_idle(const struct inventory_lint *lint, const struct policy_ru
     const char *part, *why = idle_because(lint, rule, &part);
     if (why)
         policy_findings_add(lint->findings, "W10", rule->file, rule->line, rule->id,
-                            "/rules/%zu/%s: it never denies: %s", rule->at, part, why);
+                            "/rules/%zu/%s: the rule never denies: %s", rule->at, part, why);
     return why != NULL;
 }
 

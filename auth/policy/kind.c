@@ -1,4 +1,4 @@
-// Owns the words for the kinds of things that a policy is about.
+// Owns the names of the kinds of items that a policy is about.
 #include "source.h"
 
 const char *const policy_kind_words[] = {[POLICY_TOOL] = "tool",

@@ -1,4 +1,4 @@
-// Owns what can be wrong with policy files before anybody asks them: errors E2 to E13 and warnings.
+// Owns the checks of policy files that do not need a decision: errors E2 to E13 and warnings.
 #include "base/glob.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -19,10 +19,10 @@ struct lint {
     const struct policy_load *load;
     struct policy_findings *findings;
     const struct policy_file *file;
-    bool groups_sound;  // all of them can be followed to their ends
+    bool groups_sound;  // none of them contains itself
 };
 
-// Does one of the names, or of their sets, stand for everything?
+// True if one of the names, or of the names in their sets, is "*".
 static bool has_star(const struct policy_source *source, char *const *names)
 {
     for (; names && *names; names++) {
@@ -48,7 +48,7 @@ static bool in_list(const char *const *list, const char *word)
         point(lint, rule);                                                                        \
     } while (0)
 
-// The last finding begins with a member of the rule: make that a JSON Pointer into the file.
+// The last finding begins with a member of the rule: makes that a JSON Pointer into the file.
 static void point(const struct lint *lint, const char *rule)
 {
     const struct policy_rule *rules = lint->file->rules.at;
@@ -66,12 +66,12 @@ static void point(const struct lint *lint, const char *rule)
 static void check_description(const struct lint *lint, const char *text, const char *what, const char *rule)
 {
     if (!text || strlen(text) < DESCRIPTION_MIN)
-        SAY(lint, "E3", rule, "%s: write at least %d characters that say why it is there", what, DESCRIPTION_MIN);
+        SAY(lint, "E3", rule, "%s: write at least %d characters that explain its purpose", what, DESCRIPTION_MIN);
 }
 
 // ---- selectors ------------------------------------------------------------------------------
 
-// A name that is not there, and the one that was perhaps meant.
+// Reports a name that is not in the configuration, with the most similar one that is.
 static void say_unknown(const struct lint *lint, const char *rule, const char *where, const char *name,
                         const char *const *known)
 {
@@ -104,7 +104,8 @@ static void check_member(const struct lint *lint, const char *subject, const cha
     bool role = strncmp(subject, "role:", 5) == 0 && name[1];
     if (!user && !role)
         SAY(lint, "E7", rule,
-            "%s: \"%s\" is no subject; write user:PROVIDER:NAME, role:ROLE, group:GROUP, anonymous, authenticated or *",
+            "%s: \"%s\" is not a subject; write user:PROVIDER:NAME, role:ROLE, group:GROUP, anonymous, authenticated "
+            "or *",
             what, subject);
     else if (strchr(subject, '*'))
         SAY(lint, "E7", rule, "%s: \"%s\": no patterns in subjects, only a \"*\" alone", what, subject);
@@ -116,14 +117,14 @@ static void check_patterns(const struct lint *lint, char *const *patterns, const
 {
     for (; *patterns; patterns++) {
         if (!**patterns || !glob_valid(*patterns))
-            SAY(lint, "E7", rule, "%s: \"%s\" is no pattern; '*' stands for anything, \"\\\\*\" for itself", what,
+            SAY(lint, "E7", rule, "%s: \"%s\" is not a pattern; '*' stands for anything, \"\\\\*\" for itself", what,
                 *patterns);
         if (strstr(*patterns, "**"))
-            SAY(lint, "W11", rule, "%s: \"%s\": one star is enough", what, *patterns);
+            SAY(lint, "W11", rule, "%s: \"%s\": write one star", what, *patterns);
     }
 }
 
-// The policy denies other spellings of a URI before it looks at a rule: a rule about one would never match.
+// The policy denies other spellings of a URI before it evaluates rules, so a rule about one would never match.
 static void check_uri(const struct lint *lint, const struct policy_rule *rule, const char *name)
 {
     struct buf canonical = {0};
@@ -208,7 +209,7 @@ static void check_when(const struct lint *lint, const struct policy_rule *rule)
     buf_release(&where);
 }
 
-// A file with a scope holds rules about that only: somebody else may own it.
+// A file with a scope may have another owner, so its rules must stay inside the scope.
 static void check_scope(const struct lint *lint, const struct policy_rule *rule)
 {
     char *const *tenants = lint->file->scope.tenants, *const *servers = lint->file->scope.servers;
@@ -243,7 +244,7 @@ static bool has_selectors(const struct lint *lint, const struct policy_rule *rul
 
 // ---- rules ----------------------------------------------------------------------------------
 
-// Long runs without a blank that mix cases and digits are not names.
+// A run of 32 letters and digits with upper case, lower case and digits is not a name.
 static bool looks_secret(const char *text)
 {
     size_t run = 0;
@@ -266,7 +267,7 @@ static bool looks_secret(const char *text)
     }
 }
 
-// `pointer` leads to the tree.
+// `pointer` is the place of the tree.
 static void check_secrets(const struct lint *lint, const json_t *tree, struct buf *pointer)
 {
     size_t i, len = pointer->len;
@@ -296,12 +297,12 @@ static void check_time(const struct lint *lint, const struct policy_rule *rule)
     if (!rule->effect)
         SAY(lint, "E12", rule->id, "expires: a deny does not expire; remove it when it is no longer needed");
     else if (!rule->expires_at)
-        SAY(lint, "E7", rule->id, "expires: \"%s\" is no date; write YYYY-MM-DD", rule->expires);
+        SAY(lint, "E7", rule->id, "expires: \"%s\" is not a date; write YYYY-MM-DD", rule->expires);
     else if (rule->expires_at <= lint->load->now)
-        SAY(lint, "W8", rule->id, "expires: expired on %s, and allows nothing any more; remove or renew the rule",
+        SAY(lint, "W8", rule->id, "expires: expired on %s, and no longer allows anything; remove or renew the rule",
             rule->expires);
     else if (rule->expires_at - lint->load->now < SOON_SECONDS)
-        SAY(lint, "W8", rule->id, "expires: ends on %s; renew it in time", rule->expires);
+        SAY(lint, "W8", rule->id, "expires: expires soon, on %s; renew or remove the rule", rule->expires);
 }
 
 static bool takes_anonymous(const struct policy_source *source, char *const *subjects, int depth)
@@ -325,7 +326,7 @@ static bool is_open(const struct lint *lint, const struct policy_rule *rule)
 static void check_rule(const struct lint *lint, const struct policy_rule *rule)
 {
     if (!rule->id || !*rule->id) {
-        SAY(lint, "E7", (const char *)NULL, "/rules/%zu: has no id; give it a name of its own", rule->at);
+        SAY(lint, "E7", (const char *)NULL, "/rules/%zu: has no id; give it a unique id", rule->at);
         return;
     }
     check_description(lint, rule->description, "description", rule->id);
@@ -344,7 +345,7 @@ static void check_rule(const struct lint *lint, const struct policy_rule *rule)
         check_when(lint, rule);
     if (is_open(lint, rule) && (!rule->acknowledge || strcmp(rule->acknowledge, "open") != 0))
         SAY(lint, "E8", rule->id,
-            "names: allows everything to everybody on its servers; narrow it, or say \"acknowledge\": \"open\"");
+            "names: allows everything on its servers to every caller; narrow it, or write \"acknowledge\": \"open\"");
 }
 
 // ---- across rules ---------------------------------------------------------------------------
@@ -369,7 +370,7 @@ static void check_ids(const struct policy_source *source, struct policy_findings
 
 // ---- groups, sets, tests --------------------------------------------------------------------
 
-// Also if it nests too deep, or so often that to follow it would take for ever (*left: groups that may still be seen).
+// True also if the nesting is too deep, or if it would take too long to follow (*left: groups that may still be visited).
 static bool has_cycle(const struct policy_source *source, const struct policy_group *group, const char *start,
                       int depth, int *left)
 {
@@ -420,15 +421,14 @@ static void check_groups(struct lint *lint)
         if (!groups[i].members || !groups[i].members[0])
             SAY(lint, "W7", (const char *)NULL, "%s: has no members; give it some or remove it", what);
         else if (!is_used(lint->source, groups[i].name))
-            SAY(lint, "W7", (const char *)NULL, "%s: nothing is about it; use or remove it", what);
+            SAY(lint, "W7", (const char *)NULL, "%s: is not used by a rule or a group; use or remove it", what);
         for (char **member = groups[i].members; member && *member; member++)
             check_member(lint, *member, what, NULL);
         bool sound = !has_cycle(lint->source, &groups[i], groups[i].name, 0, &(int){GROUPS_INSIDE_MAX});
         lint->groups_sound = lint->groups_sound && sound;
         if (!sound)
-            SAY(lint, "E6", (const char *)NULL,
-                "%s: is a member of itself, or has more than %d groups or %d levels inside", what, GROUPS_INSIDE_MAX,
-                GROUP_DEPTH_MAX);
+            SAY(lint, "E6", (const char *)NULL, "%s: contains itself, or has more than %d groups or %d levels inside",
+                what, GROUPS_INSIDE_MAX, GROUP_DEPTH_MAX);
         if (policy_source_group(lint->source, groups[i].name) != &groups[i])
             SAY(lint, "E2", (const char *)NULL, "%s: is defined twice; rename one of them", what);
         buf_release(&where);
@@ -445,7 +445,7 @@ static void check_sets(const struct lint *lint)
         const char *what = buf_text(&where);
         check_description(lint, sets[i].description, what, NULL);
         if (!sets[i].names || !sets[i].names[0])
-            SAY(lint, "E5", (const char *)NULL, "%s: is empty; name something or remove it", what);
+            SAY(lint, "E5", (const char *)NULL, "%s: is empty; add names or remove it", what);
         else
             check_patterns(lint, sets[i].names, what, NULL);
         if (policy_source_set(lint->source, sets[i].name) != &sets[i])
@@ -465,7 +465,7 @@ static bool rule_exists(const struct policy_source *source, const char *id)
     return strcmp(id, "default") == 0 || strcmp(id, "uri_not_canonical") == 0;
 }
 
-// What is left out would mean the first of its words, which nobody has written.
+// An absent key would become the first of its words, which the file does not state.
 static void check_words(const struct lint *lint, const char *list, const char *key)
 {
     size_t i;

@@ -1,13 +1,14 @@
-// Owns what a caller may pass to a tool as far as it can be told before the call: the values that `eq` and `in` name.
+// Owns the values that a caller may pass to a tool, as far as they are known before a call: those of `eq` and `in`.
 //
-// A call passes only if one allow rule takes it. So if every allow rule about a tool names values for an argument, only
-// their union can pass; if one of them names none, nothing can be said. Denies only take away and are left out.
+// A call passes only if an allow rule matches it. So if every allow rule for a tool restricts an argument to some values,
+// only their union can pass; if one of the rules does not restrict it, any value may pass. Deny rules only remove values
+// and are left out.
 #include "condition.h"
 #include "source.h"
 
 enum { RULES_MAX = 64, VALUES_MAX = 256 };
 
-// The values that some condition takes at the pointer; NULL if one of them takes any.
+// The union of the values that the conditions accept at the pointer; NULL if one of them accepts any value.
 static json_t *union_of(const json_t *const *conditions, size_t count, const char *pointer)
 {
     size_t k;
@@ -26,7 +27,7 @@ static json_t *union_of(const json_t *const *conditions, size_t count, const cha
     return all;
 }
 
-// Looks at each pointer in one of the conditions: what all of them have, this one has.
+// One condition has every pointer that is restricted by all of them, so only its pointers are visited.
 static void narrow(json_t *out, const json_t *condition, const json_t *const *all, size_t count)
 {
     const char *pointer;
@@ -37,7 +38,7 @@ static void narrow(json_t *out, const json_t *condition, const json_t *const *al
             continue;
         }
         json_t *values = json_object_get(out, pointer) ? NULL : union_of(all, count, pointer);
-        if (json_array_size(values))  // none: the argument must be absent, which an enum cannot say
+        if (json_array_size(values))  // empty: the argument must be absent, which an enum cannot express
             json_object_set(out, pointer, values);
         json_decref(values);
     }

@@ -1,13 +1,13 @@
-// Owns the warnings W1 and W2: an allow all of which another rule denies, or allows as well.
+// Owns the warnings W1 and W2: an allow rule that another rule completely denies, or completely allows as well.
 //
-// Sets and groups are replaced by what is in them. A selector that only several others together cover is not seen.
+// Sets and groups are replaced by their contents. A selector that is covered only by several others together is not found.
 #include "base/glob.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "source.h"
 #include <stdlib.h>
 
-#define STEPS_MAX 4000000  // two texts that are compared: beyond this it would hold up a reload
+#define STEPS_MAX 4000000  // comparisons of two texts: more would delay a reload
 
 struct expanded {
     const struct policy_rule *rule;
@@ -21,7 +21,7 @@ struct overlap {
     size_t count, left;
 };
 
-// ---- what is in sets and groups -------------------------------------------------------------
+// ---- contents of sets and groups ------------------------------------------------------------
 
 static void add_subject(const struct policy_source *source, const char *subject, struct expanded *out)
 {
@@ -54,7 +54,7 @@ static struct expanded expand(const struct policy_source *source, const struct p
     return out;
 }
 
-// ---- one covers the other -------------------------------------------------------------------
+// ---- coverage -------------------------------------------------------------------------------
 
 static bool takes_step(struct overlap *overlap)
 {
@@ -109,7 +109,7 @@ static void compare(struct overlap *overlap, const struct expanded *one, struct 
         if (other == rule || !covers(overlap, &overlap->at[i], one))
             continue;
         policy_findings_add(findings, other->effect ? "W2" : "W1", rule->file, rule->line, rule->id,
-                            "/rules/%zu/effect: %s: \"%s\" %s all of it; remove one of them", rule->at,
+                            "/rules/%zu/effect: the rule %s: \"%s\" %s all of it; remove one of them", rule->at,
                             other->effect ? "adds nothing" : "never decides", other->id,
                             other->effect ? "allows" : "denies");
     }

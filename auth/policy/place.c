@@ -1,6 +1,6 @@
-// Owns where something stands in a policy file: the lines of ids and of JSON Pointers.
+// Owns positions in a policy file: the lines of ids and of JSON Pointers.
 //
-// jansson knows no lines of values, so the text is looked at again.
+// jansson does not report the lines of values, so the text is searched again.
 #include "base/mem.h"
 #include "base/pointer.h"
 #include "base/scan.h"
@@ -14,7 +14,7 @@ static struct span skip_blanks(struct span text)
     return text;
 }
 
-// Does `"id" : "<id>"` stand here?
+// True if the text begins with `"id" : "<id>"`.
 static bool is_id_at(struct span text, struct span id)
 {
     if (!span_starts(text, "\"id\""))
@@ -27,7 +27,7 @@ static bool is_id_at(struct span text, struct span id)
            text.at[id.len + 1] == '"';
 }
 
-// Looks for the id in the rest of the text, which moves on with *line.
+// Looks for the id in the rest of the text, and advances it together with *line.
 static bool find_id(struct span *rest, int *line, const char *id)
 {
     struct span text = *rest;
@@ -81,7 +81,7 @@ void policy_place_put(struct buf *pointer, const char *key)
             buf_put_char(pointer, *key);
 }
 
-// One step into a value, to where it leads, with its key; false if there is no such thing.
+// Steps into a value by one key or index, which it also returns; false if there is no such member.
 static bool step_into(struct span value, const char *step, const char **at, struct span *out)
 {
     struct scan_walk walk = scan_walk(value);
@@ -103,7 +103,7 @@ static bool step_into(struct span value, const char *step, const char **at, stru
     return false;
 }
 
-// The line where a pointer leads, or as far as it does.
+// The line that a pointer leads to, or of the deepest part of it that exists.
 static int line_of(struct span text, struct span document, const char *pointer)
 {
     struct buf step = {0};

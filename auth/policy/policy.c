@@ -1,11 +1,11 @@
 // Owns the compiled policy: one bit for each rule, bitsets for each selector, and the decision.
 //
-// A question is answered by ANDing four sets: rules about the caller (its principals and its tenant), the
-// server, the kind and the name. What is left is looked at rule by rule, denies first, conditions only
-// there. The sets of server names and item names are computed once for each name and kept, the caller's
-// until another one asks: in a memo, which belongs to the asking code. The policy itself does not change after it was loaded.
-// policy_rule_matches() says the same rule by rule, slowly and in words; tests/unit/auth/policy/policy_test.c
-// holds the two against each other.
+// A question is answered by ANDing four sets: rules about the caller (its principals and its tenant), the server, the
+// kind and the name. The remaining rules are evaluated one by one, denies first; only these evaluate conditions.
+// The sets of server names and item names are computed once for each name and kept in a memo; the caller's set is kept
+// until another caller asks. A memo belongs to the code that asks. The policy itself does not change after it was loaded.
+// policy_rule_matches() computes the same rule by rule, slowly and with reasons; tests/unit/auth/policy/policy_test.c
+// compares the two.
 #include "auth/policy/policy.h"
 #include "base/clock.h"
 #include "base/glob.h"
@@ -20,7 +20,7 @@
 #include <time.h>
 
 #define NAME_CACHE_MAX 8192
-#define NAME_CACHED_BYTES 512  // longer ones are worked out each time: callers choose them
+#define NAME_CACHED_BYTES 512  // longer names are evaluated each time: callers choose their length
 #define GROUP_DEPTH_MAX 32
 
 typedef uint64_t word;
@@ -38,7 +38,7 @@ struct index {
     word *all;
 };
 
-// What was found out for texts that were asked about.
+// The results for texts that were asked about.
 struct answers {
     struct map cache;  // text -> word *: exact, patterns and all together
     word *uncached;
@@ -55,18 +55,18 @@ struct policy {
     size_t test_count;
     struct index tenants, subjects, servers, names;
     word *kinds[POLICY_KINDS];
-    int64_t loaded_at;  // the time that its expiries were checked against
+    int64_t loaded_at;  // the time that the expiry of its rules was checked against
 };
 
 struct policy_memo {
     struct policy *policy;
     struct answers tenants, servers, names;
-    word *deny, *allow, *shadow, *conditional;  // the rules that count now: an expired one does not
-    bool shadows, has_conditions;               // there are any
+    word *deny, *allow, *shadow, *conditional;  // the rules in force now, without expired ones
+    bool shadows, has_conditions;               // whether there are any of them
     int64_t next_expiry;
     word *scratch;
     word *caller;             // rules about the principals and the tenant
-    struct identity *asking;  // of this one: mostly the same caller asks again
+    struct identity *asking;  // the caller that `caller` is for: often the same caller asks again
 };
 
 static word *bits_new(const struct policy *policy) { return mem_alloc((policy->words + 1) * sizeof(word)); }
@@ -129,8 +129,8 @@ static void cache_clear(struct map *cache)
     map_release(cache);
 }
 
-// The rules whose selector takes this text. None takes one that is longer than any URI may be: callers choose how long it is, and
-// every pattern would look at all of it.
+// The rules whose selector matches this text. A text longer than any URI may be matches none: callers choose its length,
+// and every pattern would scan all of it.
 static const word *index_find(const struct policy *policy, const struct index *index, struct answers *answers,
                               struct span text)
 {
@@ -222,7 +222,7 @@ static void compile(struct policy *policy)
 
 // ---- the memo -------------------------------------------------------------------------------
 
-// Which rules count at this time. Expired ones do not, until the next one expires.
+// Sets which rules are in force at this time, and when the next one expires.
 static void set_live(struct policy_memo *memo, int64_t now)
 {
     const struct policy *policy = memo->policy;
@@ -317,7 +317,7 @@ static void put_principals(struct policy_memo *memo, const struct identity *who)
     buf_release(&atom);
 }
 
-// The rules that are about the caller: its principals and its tenant.
+// The rules that apply to the caller: to its principals and its tenant.
 static const word *about_caller(struct policy_memo *memo, const struct identity *who)
 {
     const struct policy *policy = memo->policy;
@@ -331,7 +331,7 @@ static const word *about_caller(struct policy_memo *memo, const struct identity 
     return memo->caller;
 }
 
-// The rules all of whose selectors take the question; conditions are not looked at.
+// The rules whose selectors all match the question; conditions are not evaluated.
 static const word *candidates(struct policy_memo *memo, const struct policy_question *question)
 {
     const struct policy *policy = memo->policy;
@@ -344,7 +344,7 @@ static const word *candidates(struct policy_memo *memo, const struct policy_ques
     return bits;
 }
 
-// The first rule of `mask` among the candidates whose condition holds, or for a deny cannot be judged.
+// The first candidate of `mask` whose condition holds, or, for a deny rule, cannot be judged.
 static const struct policy_rule *first_match(const struct policy *policy, const word *bits, const word *mask,
                                              const json_t *args, struct condition_work *work)
 {
@@ -405,7 +405,7 @@ struct policy_decision policy_decide(struct policy_memo *memo, const struct poli
     return (struct policy_decision){VERDICT_DENY, NULL, "default"};
 }
 
-// Conditions aside.
+// Without conditions.
 static bool is_allowed(struct policy_memo *memo, const struct policy_question *question)
 {
     const struct policy *policy = memo->policy;
@@ -438,7 +438,7 @@ bool policy_visible_pattern(struct policy_memo *memo, const struct policy_questi
     return ok;
 }
 
-// Some rule allows things of this kind there, and none denies all of them.
+// True if a rule allows items of this kind on the server, and none denies all of them.
 static bool is_kind_visible(const struct policy_memo *memo, const word *caller, const word *server, int kind)
 {
     const struct policy *policy = memo->policy;
@@ -481,7 +481,7 @@ uint64_t policy_stance(struct policy_memo *memo, const struct policy_question *q
             const json_t *when = policy->rules[w * 64 + (size_t)__builtin_ctzll(left)]->when;
             char *text = when ? json_dumps(when, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
             if (!text)
-                return UINT64_MAX;  // next to a rule without a condition the others do not matter
+                return UINT64_MAX;  // a rule without a condition makes the others irrelevant
             secret_digest(span_of(text), digest);
             memcpy(&part, digest, sizeof part);
             sum += part;
@@ -517,7 +517,7 @@ const struct policy_rule *policy_shadow(struct policy_memo *memo, const struct p
     return first_match(memo->policy, candidates(memo, question), memo->shadow, question->args, &work);
 }
 
-// ---- rule by rule, in words -----------------------------------------------------------------
+// ---- rule by rule, with reasons--------------------------------------------------------------
 
 static bool text_takes(const char *pattern, struct span text) { return glob_match(pattern, text); }
 
@@ -598,7 +598,7 @@ bool policy_rule_matches(const struct policy *policy, const struct policy_rule *
 
 // ---- loading --------------------------------------------------------------------------------
 
-// The end of the day, in UTC; 0 if it is no date.
+// The end of the day, in UTC; 0 if the text is not a date.
 static int64_t end_of_day(const char *text)
 {
     struct tm parts = {0};
@@ -606,7 +606,7 @@ static int64_t end_of_day(const char *text)
     time_t day = end && !*end ? timegm(&parts) : 0;
     char again[16] = "";
     (void)(gmtime_r(&day, &parts) && strftime(again, sizeof again, "%Y-%m-%d", &parts));
-    return end && strcmp(again, text) == 0 ? (int64_t)day + 86400 : 0;  // and not February 30
+    return end && strcmp(again, text) == 0 ? (int64_t)day + 86400 : 0;  // rejects February 30
 }
 
 static void gather(struct policy *policy)
@@ -636,7 +636,8 @@ static void gather(struct policy *policy)
     }
 }
 
-// Of the files as `policy fmt` writes them, one after the other: formatting changes nothing, and sha256sum agrees.
+// The digest of the files as `policy fmt` writes them, one after the other: it does not depend on the format of the
+// files, and equals that of sha256sum over formatted files.
 static void set_digest(struct policy *policy)
 {
     struct buf text = {0};

@@ -20,23 +20,39 @@ static const char *const modes[] = {"enforce", "shadow", NULL};
 #define AT(member) offsetof(struct policy_rule, member)
 static const struct option rule_rows[] = {
     {.name = "id", .type = OPTION_STRING, .offset = AT(id), .help = "Unique name of the rule."},
-    {.name = "effect", .type = OPTION_ENUM, .offset = AT(effect), .choices = effects, .help = "What it does."},
-    {.name = "description", .type = OPTION_STRING, .offset = AT(description), .help = "Why it is there."},
-    {.name = "owner", .type = OPTION_STRING, .offset = AT(owner), .help = "Who answers for it."},
-    {.name = "ticket", .type = OPTION_STRING, .offset = AT(ticket), .help = "Where it was decided."},
-    {.name = "notes", .type = OPTION_STRINGS, .offset = AT(notes), .help = "Anything else a reviewer should know."},
+    {.name = "effect",
+     .type = OPTION_ENUM,
+     .offset = AT(effect),
+     .choices = effects,
+     .help = "The effect of the rule."},
+    {.name = "description", .type = OPTION_STRING, .offset = AT(description), .help = "The reason for the rule."},
+    {.name = "owner",
+     .type = OPTION_STRING,
+     .offset = AT(owner),
+     .help = "The person or team responsible for the rule."},
+    {.name = "ticket", .type = OPTION_STRING, .offset = AT(ticket), .help = "The ticket of the decision."},
+    {.name = "notes", .type = OPTION_STRINGS, .offset = AT(notes), .help = "More notes for reviewers."},
     {.name = "mode",
      .type = OPTION_ENUM,
      .offset = AT(mode),
      .choices = modes,
-     .help = "`shadow`: logged, never decisive."},
+     .help = "`shadow`: logged, but never decides."},
     {.name = "expires", .type = OPTION_STRING, .offset = AT(expires), .help = "Last day of an allow rule, YYYY-MM-DD."},
-    {.name = "acknowledge", .type = OPTION_STRING, .offset = AT(acknowledge), .help = "`open`: yes, for everybody."},
-    {.name = "tenants", .type = OPTION_STRINGS, .offset = AT(tenants), .help = "Tenants it is about."},
-    {.name = "subjects", .type = OPTION_STRINGS, .offset = AT(subjects), .help = "Whom it is about."},
-    {.name = "servers", .type = OPTION_STRINGS, .offset = AT(servers), .help = "Servers it is about."},
-    {.name = "kinds", .type = OPTION_STRINGS, .offset = AT(kinds), .help = "Kinds of things."},
-    {.name = "names", .type = OPTION_STRINGS, .offset = AT(names), .help = "Their names."},
+    {.name = "acknowledge",
+     .type = OPTION_STRING,
+     .offset = AT(acknowledge),
+     .help = "`open`: an allow rule for all callers and names is intended."},
+    {.name = "tenants", .type = OPTION_STRINGS, .offset = AT(tenants), .help = "The tenants that the rule applies to."},
+    {.name = "subjects",
+     .type = OPTION_STRINGS,
+     .offset = AT(subjects),
+     .help = "The subjects that the rule applies to."},
+    {.name = "servers", .type = OPTION_STRINGS, .offset = AT(servers), .help = "The servers that the rule applies to."},
+    {.name = "kinds",
+     .type = OPTION_STRINGS,
+     .offset = AT(kinds),
+     .help = "The kinds of items that the rule applies to."},
+    {.name = "names", .type = OPTION_STRINGS, .offset = AT(names), .help = "The names that the rule applies to."},
     {.name = "when", .type = OPTION_JSON, .offset = AT(when), .help = "Conditions on the arguments."},
     {0},
 };
@@ -44,7 +60,7 @@ static const struct option rule_rows[] = {
 
 #define AT(member) offsetof(struct policy_group, member)
 static const struct option group_rows[] = {
-    {.name = "description", .type = OPTION_STRING, .offset = AT(description), .help = "Who they are."},
+    {.name = "description", .type = OPTION_STRING, .offset = AT(description), .help = "The purpose of the group."},
     {.name = "members", .type = OPTION_STRINGS, .offset = AT(members), .help = "Users, roles and groups."},
     {0},
 };
@@ -52,7 +68,7 @@ static const struct option group_rows[] = {
 
 #define AT(member) offsetof(struct policy_set, member)
 static const struct option set_rows[] = {
-    {.name = "description", .type = OPTION_STRING, .offset = AT(description), .help = "What they have in common."},
+    {.name = "description", .type = OPTION_STRING, .offset = AT(description), .help = "The purpose of the set."},
     {.name = "names", .type = OPTION_STRINGS, .offset = AT(names), .help = "Names and patterns."},
     {0},
 };
@@ -66,20 +82,23 @@ static const struct option as_rows[] = {
     {0},
 };
 #undef AT
-static const struct option_table as_options = {"Who asks in a test", sizeof(((struct policy_test *)0)->as), as_rows,
+static const struct option_table as_options = {"The caller of a test", sizeof(((struct policy_test *)0)->as), as_rows,
                                                NULL};
 
 #define AT(member) offsetof(struct policy_test, member)
 static const struct option test_rows[] = {
-    {.name = "description", .type = OPTION_STRING, .offset = AT(description), .help = "What it shows."},
-    {.name = "as", .type = OPTION_OBJECT, .offset = AT(as), .sub = &as_options, .help = "Who asks."},
+    {.name = "description",
+     .type = OPTION_STRING,
+     .offset = AT(description),
+     .help = "The decision that the test states."},
+    {.name = "as", .type = OPTION_OBJECT, .offset = AT(as), .sub = &as_options, .help = "The caller."},
     {.name = "server", .type = OPTION_STRING, .offset = AT(server), .help = "The server."},
     {.name = "kind",
      .type = OPTION_ENUM,
      .offset = AT(kind),
      .choices = policy_kind_words,
-     .help = "The kind of thing."},
-    {.name = "name", .type = OPTION_STRING, .offset = AT(name), .help = "Its name."},
+     .help = "The kind of the item."},
+    {.name = "name", .type = OPTION_STRING, .offset = AT(name), .help = "The name of the item."},
     {.name = "args", .type = OPTION_JSON, .offset = AT(args), .help = "The arguments."},
     {.name = "expect", .type = OPTION_ENUM, .offset = AT(expect), .choices = effects, .help = "The verdict."},
     {.name = "by", .type = OPTION_STRING, .offset = AT(by), .help = "The rule that must decide."},
@@ -92,11 +111,11 @@ static const struct option scope_rows[] = {
     {.name = "tenants",
      .type = OPTION_STRINGS,
      .offset = AT(scope.tenants),
-     .help = "Rules here are about these only."},
+     .help = "Rules of the file are limited to these tenants."},
     {.name = "servers",
      .type = OPTION_STRINGS,
      .offset = AT(scope.servers),
-     .help = "Rules here are about these only."},
+     .help = "Rules of the file are limited to these servers."},
     {0},
 };
 #undef AT
@@ -110,10 +129,22 @@ static const struct option_table scope_options = {"A scope", sizeof(((struct pol
 
 #define AT(member) offsetof(struct policy_file, member)
 static const struct option file_rows[] = {
-    {.name = "version", .type = OPTION_INT, .offset = AT(version), .min = 1, .max = 1, .help = "1."},
-    {.name = "description", .type = OPTION_STRING, .offset = AT(description), .help = "What the file is for."},
-    {.name = "tenants", .type = OPTION_STRINGS, .offset = AT(tenants), .help = "Tenants of rules that name none."},
-    {.name = "scope", .type = OPTION_OBJECT, .offset = AT(scope), .sub = &scope_options, .help = "Delegation."},
+    {.name = "version",
+     .type = OPTION_INT,
+     .offset = AT(version),
+     .min = 1,
+     .max = 1,
+     .help = "The version of the format: 1."},
+    {.name = "description", .type = OPTION_STRING, .offset = AT(description), .help = "The purpose of the file."},
+    {.name = "tenants",
+     .type = OPTION_STRINGS,
+     .offset = AT(tenants),
+     .help = "The tenants of rules without `tenants`."},
+    {.name = "scope",
+     .type = OPTION_OBJECT,
+     .offset = AT(scope),
+     .sub = &scope_options,
+     .help = "Limits the rules of the file to tenants and servers."},
     {.name = "groups", .type = OPTION_NAMED_OBJECTS, .offset = AT(groups), .sub = &group_options, .help = "Groups."},
     {.name = "sets", .type = OPTION_NAMED_OBJECTS, .offset = AT(sets), .sub = &set_options, .help = "Sets of names."},
     {.name = "rules", .type = OPTION_OBJECTS, .offset = AT(rules), .sub = &rule_options, .help = "The rules."},
@@ -132,7 +163,7 @@ static void find_unread(struct policy_findings *findings, const char *path)
     policy_findings_add(findings, "E7", path, 0, NULL, "cannot be read: %s", strerror(errno));
 }
 
-// NULL: it cannot be read, which is a finding.
+// NULL if the file cannot be read, which is a finding.
 static char *read_text(const char *path, size_t *len, struct policy_findings *findings)
 {
     struct buf text = {.max = FILE_MAX};
@@ -155,7 +186,7 @@ static char *read_text(const char *path, size_t *len, struct policy_findings *fi
     return buf_take(&text, len);
 }
 
-// The text after "PATH:LINE:COLUMN: " or "PATH: "; a finding says them itself.
+// The text after "PATH:LINE:COLUMN: " or "PATH: "; a finding has the place in its own members.
 static const char *after_place(const char *text, const char *path, int *line)
 {
     size_t len = strlen(path);
@@ -220,9 +251,10 @@ static void read_folder(struct policy_source *source, const char *path, struct p
     }
     closedir(folder);
     if (!count)
-        policy_findings_add(findings, "E7", path, 0, NULL, "no *.json file in it; name the folder of the policy files");
-    if (count > FILES_MAX)  // to leave some out could leave out a deny
-        policy_findings_add(findings, "E7", path, 0, NULL, "more than %d files; put some of them together", FILES_MAX);
+        policy_findings_add(findings, "E7", path, 0, NULL,
+                            "the folder contains no *.json file; name the folder of the policy files");
+    if (count > FILES_MAX)  // not truncated: the rest could contain a deny
+        policy_findings_add(findings, "E7", path, 0, NULL, "more than %d files; merge some of them", FILES_MAX);
     if (count)
         qsort(names, count, sizeof *names, by_name);
     for (size_t i = 0; i < count; i++) {

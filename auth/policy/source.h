@@ -36,8 +36,8 @@ struct policy_source {
 extern const struct option_table policy_source_options;
 extern const char *const policy_kind_words[];  // kind.c; NULL at the end
 
-// Reads the file or folder; what cannot be read and syntax and schema errors are findings (E1, E2, E7). False: there is
-// no such thing.
+// Reads the file or folder. Unreadable files, syntax errors and schema errors are findings (E1, E2, E7). False: the file
+// or folder does not exist.
 bool policy_source_read(const char *path, struct policy_source *out, struct policy_findings *findings,
                         struct err *err) MUST_CHECK;
 void policy_source_release(struct policy_source *source);
@@ -45,26 +45,26 @@ const struct policy_group *policy_source_group(const struct policy_source *sourc
 const struct policy_set *policy_source_set(const struct policy_source *source, const char *name);
 char **policy_source_principals(const struct policy_source *source);
 
-// policy.c: the conditions of the live allow rules that take the question apart from those. 0: there is no such rule, one
-// of them has no condition, or there are more than `max`.
+// policy.c: the conditions of the allow rules in force that match the question apart from their conditions. 0 if no rule
+// matches, if one of them has no condition, or if there are more than `max`.
 size_t policy_conditions(struct policy_memo *memo, const struct policy_question *question, const json_t **out,
                          size_t max);
 
-// format.c: the one way it is written. Sorts what has no order in the tree itself.
+// format.c: the formatted text. Sorts the unordered lists of `tree` in place.
 char *policy_format_tree(json_t *tree);
 
-// place.c: the line of a rule's id, 0 if it is not there, and of all rules.
+// place.c: sets the line of one id (0: not found), and of all rules.
 int policy_place_id(const struct policy_file *file, const char *id);
 void policy_place_ids(struct policy_file *file);
 const char *policy_place_rule(const struct policy_file *file, const char *pointer);  // id of the rule it leads into
-void policy_place_put(struct buf *pointer, const char *key);                         // one step more
-// Findings that begin with a JSON Pointer and have no line yet get it, and the id of the rule there.
+void policy_place_put(struct buf *pointer, const char *key);                         // appends a key to the pointer
+// Sets the line and the rule id of findings that begin with a JSON Pointer and do not have a line yet.
 void policy_place_findings(const struct policy_source *source, struct policy_findings *findings);
 
-// lint.c: everything about the parsed files that can be wrong without a decision being made.
+// lint.c: all checks of the parsed files that do not need a decision.
 void policy_lint(const struct policy_source *source, const struct policy_load *load, struct policy_findings *findings);
 void policy_overlap_lint(const struct policy_source *source, struct policy_findings *findings);  // W1 and W2; no errors
-// inventory.c: what only the configuration and the inventory can tell. After policy_lint(), without errors.
+// inventory.c: the checks that need the configuration or the inventory. Call after policy_lint() found no errors.
 void policy_inventory_lint(const struct policy_source *source, const struct policy_load *load,
                            struct policy_findings *findings);
 

@@ -1,7 +1,8 @@
 // Owns the canonical form of resource URIs: two spellings of one URI must not get two verdicts.
 //
-// Servers hand a URI to a parser that forgives much: it decodes escapes, resolves dot segments, merges slashes, ignores case. A rule
-// compares text. So every URI has one spelling here, and the policy denies all others before it looks at a rule. What is canonical:
+// Servers pass a URI to a lenient parser: it decodes escapes, resolves dot segments, merges slashes and ignores case. A rule
+// compares text. So the policy accepts one spelling of every URI, and denies all others before it evaluates a rule.
+// Canonical is:
 //
 //   all        lower-case scheme and host, upper-case hex digits, valid UTF-8 behind escapes, at most POLICY_URI_MAX bytes
 //   characters raw or escaped as the table below says for each part of a URI, never both
@@ -10,7 +11,7 @@
 //   web        http, https, ws, wss, ftp: a host and a path, addresses in their usual form, no default port
 //   never      control characters, backslashes, user names, fragments, an escaped slash, an escape inside an escape (%2541)
 //
-// Patterns of rules and templates are texts with holes. They are judged by what no filling of the holes could repair.
+// Patterns of rules and templates are texts with holes. They are rejected if no content of the holes could make them canonical.
 // tests/unit/auth/policy/uri_test.c has the table of spellings; tests/e2e/policy/uris.test.mjs compares with three URL parsers.
 #include "base/scan.h"
 #include "uri_form.h"
@@ -21,16 +22,16 @@
 #define HOLE '\1'  // any run of characters
 #define UNSURE (-2)
 
-// Parts of a URI, as bits: after a hole a character may belong to one of several.
+// Parts of a URI, as bits: after a hole, a character may belong to several.
 enum { HOST = 1, PATH = 2, QUERY = 4, PORT = 8, PARTS = 4 };
 
-// Beside letters and digits. Each character is in one of the two columns of a part, or has no place there.
+// In addition to letters and digits. A character in neither column of a part is not allowed there.
 static const struct {
     const char *raw, *escaped;
 } spelling[PARTS] = {
     {"-._~!$&'()*+,;=", " \"#%<>?@[]^`{|}"},
     {"-._~!$&'()*+,;=:@/", " \"#%<>?[]^`{|}"},
-    {"-._~!$&'()*,;=:@/?", " \"#%+<>[]^`{|}"},  // a raw plus sign is a space to readers of forms
+    {"-._~!$&'()*,;=:@/?", " \"#%+<>[]^`{|}"},  // parsers of forms read a raw plus sign as a space
     {":[]", ""},
 };
 
@@ -83,7 +84,7 @@ static int hex(char c, bool any_case)
                                               : -1;
 }
 
-// The byte behind the escape at `i`; -1: it is not one; UNSURE: a hole may make it one.
+// The byte of the escape at `i`; -1: not an escape; UNSURE: a hole may make it one.
 static int byte_at(struct span text, size_t i, bool any_case)
 {
     if (i >= text.len || text.at[i] != '%')
@@ -100,7 +101,7 @@ static int byte_at(struct span text, size_t i, bool any_case)
     return value;
 }
 
-// The length of the escaped character at `i`; 0 if it is not spelled so.
+// The length of the escaped character at `i`; 0 if it is not escaped in the canonical way.
 static size_t escaped_len(struct span text, size_t i, unsigned parts)
 {
     int first = byte_at(text, i, false), next;
@@ -138,7 +139,7 @@ static bool is_spelled(struct span text, unsigned parts)
 
 // ---- parts ----------------------------------------------------------------------------------
 
-// No dot segment, and no empty one that ends before `strict`, except the last if `final` says so.
+// True without a dot segment and without an empty segment that ends before `strict`, except the last with `final`.
 static bool has_sound_segments(struct span text, const char *separators, size_t strict, bool final)
 {
     for (size_t i = 0, start = 0; i <= text.len; i++) {
@@ -154,7 +155,7 @@ static bool has_sound_segments(struct span text, const char *separators, size_t 
     return true;
 }
 
-// After a hole that may end anywhere.
+// True if the text can follow a hole that may end anywhere.
 static bool is_sound_tail(struct span text)
 {
     return is_spelled(text, HOST | PATH | QUERY | PORT) && has_sound_segments(text, "/?", 0, true);
@@ -165,12 +166,12 @@ static bool is_sound_query(struct span query)
     return is_spelled(query, QUERY) && has_sound_segments(query, "/?&=", 0, true);
 }
 
-// A path, and the query behind it.
+// A path and its query.
 static bool is_sound_path(struct span path)
 {
     const char *mark = memchr(path.at, '?', path.len), *hole = memchr(path.at, HOLE, path.len);
     struct span query = mark ? span_after(path, (size_t)(mark - path.at) + 1) : span_make("", 0);
-    bool empty = mark && !query.len && !(hole && hole < mark);  // a hole may hold the query's own mark
+    bool empty = mark && !query.len && !(hole && hole < mark);  // a hole may contain the question mark of the query
     if (empty || !is_sound_query(query))
         return false;
     if (mark)
@@ -209,7 +210,7 @@ static bool is_sound_ipv6(struct span text)
            strcmp(given, usual) == 0;
 }
 
-// Parsers take a host whose last label is a number, in any notation, for an IPv4 address.
+// Parsers read a host whose last label is a number, in any notation, as an IPv4 address.
 static bool is_sound_domain(struct span host)
 {
     char text[256];
@@ -282,7 +283,7 @@ static bool is_sound(struct span uri)
     return !file && !web && rest.at[0] != '?' && is_sound_path(rest);
 }
 
-// Neither a hole nor, where it would end a C string, a zero byte.
+// True without a hole, and without a zero byte, which would end a C string.
 static bool is_plain(struct span text)
 {
     return text.len && !memchr(text.at, HOLE, text.len) && !memchr(text.at, '\0', text.len);
@@ -294,7 +295,7 @@ bool policy_uri_is_canonical(struct span uri) { return is_plain(uri) && is_sound
 
 static bool is_expression_character(char c) { return is_raw(c, PATH | QUERY) || is_one_of(c, "%#|"); }
 
-// Expressions become holes. In a pattern a hole may already hide one of their braces.
+// Replaces expressions by holes. In a pattern, a hole may already hide one of their braces.
 static bool put_template(struct span text, bool pattern, struct buf *out)
 {
     for (size_t i = 0; i < text.len; i++) {
@@ -311,7 +312,7 @@ static bool put_template(struct span text, bool pattern, struct buf *out)
             i = end;
         } else if (text.at[i] == '}' || span_starts(span_after(text, i), "%7B") ||
                    span_starts(span_after(text, i), "%7D")) {
-            return false;  // an escaped brace is one again to servers that decode the template
+            return false;  // servers that decode the template see a brace
         } else {
             buf_put_char(out, text.at[i]);
         }
@@ -353,7 +354,7 @@ static unsigned char decode(struct span text, size_t *i)
     return (unsigned char)(byte < 0 ? text.at[*i - 1] : byte);
 }
 
-// False: no spelling keeps the meaning.
+// False: a canonical spelling with the same meaning does not exist.
 static bool put_spelled(struct buf *out, struct span text, unsigned part)
 {
     for (size_t i = 0; i < text.len;) {
@@ -370,7 +371,7 @@ static bool put_spelled(struct buf *out, struct span text, unsigned part)
     return true;
 }
 
-// Without dot segments and empty ones.
+// Appends the path without dot segments and empty segments.
 static bool put_path(struct buf *out, struct span path, bool rooted, bool file)
 {
     size_t start = out->len;
@@ -420,7 +421,7 @@ static bool put_authority(struct buf *out, struct span authority, const struct w
     return true;
 }
 
-// What is behind "file:" is a path, after this host or none.
+// "file:" is followed by a path, after "localhost" or no host.
 static bool put_file(struct buf *out, struct span rest)
 {
     if (span_starts(rest, "//")) {
@@ -460,7 +461,7 @@ static bool put_canonical(struct buf *out, struct span uri)
         return put_file(out, rest);
     if (web || span_starts(rest, "//")) {
         struct span authority = web ? rest : span_after(rest, 2);
-        while (web && span_starts(authority, "/"))  // as many as there are
+        while (web && span_starts(authority, "/"))  // any number of slashes
             authority = span_after(authority, 1);
         const char *slash = memchr(authority.at, '/', authority.len);
         size_t len = slash ? (size_t)(slash - authority.at) : authority.len;

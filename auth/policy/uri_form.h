@@ -1,4 +1,4 @@
-// Whether URIs, templates and patterns have the one spelling.
+// Checks that URIs, templates and patterns are canonical.
 #ifndef AUTH_POLICY_URI_FORM_H
 #define AUTH_POLICY_URI_FORM_H
 

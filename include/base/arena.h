@@ -1,4 +1,4 @@
-// An arena hands out memory that lives as long as one call, and is wiped and freed at once.
+// An arena allocates memory that lives as long as one call, and is wiped and freed at once.
 #ifndef BASE_ARENA_H
 #define BASE_ARENA_H
 
@@ -7,7 +7,7 @@
 
 struct arena_chunk;
 
-// Chunks of arenas that were released, for the next ones. It outlives the arenas that use it.
+// Chunks of released arenas, kept for the next arenas. The store outlives the arenas that use it.
 struct arena_store {
     struct arena_chunk *chunks;
     size_t count;
@@ -15,7 +15,7 @@ struct arena_store {
 
 struct arena {
     struct arena_chunk *chunks;
-    struct arena_store *store;  // NULL: none
+    struct arena_store *store;  // may be NULL
 };
 
 void arena_store_release(struct arena_store *store);

@@ -1,7 +1,7 @@
 // Token buckets: how often, and how many at once, for each key of a bounded table.
 //
-// A full bucket that nobody holds says nothing, so it is dropped; one that is not full is dropped only to
-// make room for another (and its key then begins anew). A bucket with slots taken is never dropped.
+// A full bucket without slots taken holds no information, so it is dropped. One that is not full is dropped only if the
+// table is full; its key then begins with a full bucket. A bucket with slots taken is never dropped.
 #ifndef BASE_BUCKET_H
 #define BASE_BUCKET_H
 
@@ -9,8 +9,8 @@
 #include "base/map.h"
 
 struct bucket_rate {
-    int64_t calls, window_ms;  // so many in so long; calls 0: any number
-    int64_t burst;             // of them at once
+    int64_t calls, window_ms;  // `calls` in each `window_ms`; calls 0: unlimited
+    int64_t burst;             // calls at once
 };
 
 struct bucket;
@@ -25,11 +25,11 @@ void bucket_table_init(struct bucket_table *table, size_t max);
 void bucket_table_release(struct bucket_table *table);
 
 struct bucket *bucket_find(const struct bucket_table *table, struct span key);
-// Takes a slot of the key's bucket, which begins full. NULL: there is no room for another bucket.
+// Takes a slot of the key's bucket, which begins full. NULL: the table is full.
 struct bucket *bucket_hold(struct bucket_table *table, struct span key, const struct bucket_rate *rate, int64_t now_ms);
-void bucket_leave(struct bucket *bucket);  // gives the slot back
+void bucket_leave(struct bucket *bucket);  // releases the slot
 int64_t bucket_held(const struct bucket *bucket);
-// How long until there is a call in it; 0: there is one, which bucket_take() takes.
+// The time until the bucket has a call, which bucket_take() then takes. 0: it has one now.
 int64_t bucket_wait(struct bucket *bucket, int64_t now_ms);
 void bucket_take(struct bucket *bucket);
 

@@ -1,5 +1,6 @@
-// A growable byte buffer with a ceiling; going over it sets `overflow` and drops what follows. So does the end of memory: a
-// buffer with a ceiling is for what comes from outside. Without one, the end of memory ends the process.
+// A growable byte buffer with a ceiling. Going over the ceiling sets `overflow`, and further bytes are dropped; so does
+// a failed allocation. A buffer with a ceiling is for data from outside. Without a ceiling, a failed allocation ends
+// the process.
 #ifndef BASE_BUF_H
 #define BASE_BUF_H
 
@@ -12,17 +13,17 @@ struct buf {
     char *at;
     size_t len;
     size_t room;
-    size_t max;  // 0: no ceiling
+    size_t max;  // 0: unlimited
     bool overflow;
-    bool no_memory;  // which is why
+    bool no_memory;  // the overflow is a failed allocation
 };
 
 void buf_release(struct buf *buf);
 void buf_wipe(struct buf *buf);   // of a secret: overwrites all of its memory, then releases it
 void buf_clear(struct buf *buf);  // keeps the memory
 void buf_reserve(struct buf *buf, size_t extra);
-bool buf_try_reserve(struct buf *buf, size_t extra);                // false: there is not so much memory
-void buf_put_more(struct buf *buf, const void *bytes, size_t len);  // buf_put(), when there may be no room
+bool buf_try_reserve(struct buf *buf, size_t extra);                // false: the allocation failed
+void buf_put_more(struct buf *buf, const void *bytes, size_t len);  // buf_put(), if the buffer must grow
 void buf_put_int(struct buf *buf, int64_t value);
 void buf_printf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void buf_drop_front(struct buf *buf, size_t len);

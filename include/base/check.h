@@ -2,7 +2,7 @@
 #ifndef BASE_CHECK_H
 #define BASE_CHECK_H
 
-// Writes a condition that does not hold to standard error, with its place, and aborts.
+// Writes the condition that does not hold, and its place in the source, to standard error, and aborts.
 #define CHECK(condition) ((condition) ? (void)0 : check_failed(#condition, __FILE__, __LINE__))
 
 _Noreturn void check_failed(const char *condition, const char *file, int line);

@@ -26,7 +26,7 @@
     X(BAD_CURSOR,          200, -32602, "bad_cursor",             "Invalid or stale cursor: list again without one") \
     X(UPSTREAM_DIED,       200, -32001, "upstream_died",          "The server ended before it answered") \
     X(UPSTREAM_TIMEOUT,    200, -32001, "upstream_timeout",       "The server did not answer in time") \
-    X(UPSTREAM_INVALID,    200, -32001, "upstream_invalid",       "The server sent something that is not a valid answer") \
+    X(UPSTREAM_INVALID,    200, -32001, "upstream_invalid",       "The server sent an invalid answer") \
     X(UPSTREAM_TRANSPORT,  200, -32001, "upstream_transport",     "The server could not be reached, or answered with an HTTP error") \
     X(UNAVAILABLE,         200, -32002, "server_unavailable",     "The server is not available")   \
     X(NO_PROFILE,          404, -32000, "profile_not_found",      "Profile not found")             \
@@ -56,9 +56,9 @@
     X(DENIED,              200,    403, "denied",                 "Denied by policy")              \
     X(LIMITED,             200,    429, "limited",                "Too many requests")             \
     X(PROCESSES,           200,    429, "process_limit",          "Too many server processes are running: close sessions you do not need, or try again later") \
-    X(MEMORY,              429,    429, "memory_limit",           "The gateway holds as much for its callers as it may: read the answers you asked for, or try again later") \
-    X(TOO_MANY,            503, -32000, "overloaded",             "The gateway has no room for more; try again later") \
-    X(UNRECORDED,          200, -32000, "audit_unavailable",      "The call could not be recorded, so its outcome is not returned; the server may have done what was asked") \
+    X(MEMORY,              429,    429, "memory_limit",           "The gateway has reached its memory limit: read the answers you asked for, or try again later") \
+    X(TOO_MANY,            503, -32000, "overloaded",             "The gateway is overloaded; try again later") \
+    X(UNRECORDED,          200, -32000, "audit_unavailable",      "The call could not be recorded, so its outcome is not returned; the server may have processed it") \
     X(SHUTTING_DOWN,       503, -32000, "shutting_down",          "The gateway is shutting down")  \
     X(CANCELLED,           200, -32800, "cancelled",              "The call was cancelled")        \
     X(CONFIG,              500, -32603, "config",                 "Configuration error")           \

@@ -1,4 +1,4 @@
-// What may stand in a header field of HTTP (RFC 9110 §5), towards whomever: its name and its value.
+// The syntax of header fields of HTTP (RFC 9110 §5), of requests and responses: names and values.
 #ifndef BASE_FIELD_H
 #define BASE_FIELD_H
 
@@ -9,7 +9,7 @@ bool field_is_name_char(char c);         // of a token
 bool field_is_name(struct span name);    // a token
 bool field_is_value(struct span value);  // no line break, no NUL, no other control character but the tab
 
-// Whatever the case.
+// Ignores case.
 static inline bool field_is_named(struct span name, const char *known)
 {
     return name.len == strlen(known) && strncasecmp(name.at, known, name.len) == 0;

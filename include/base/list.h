@@ -40,7 +40,7 @@ static inline void list_remove(struct list *node)
     node->prev = node->next = NULL;
 }
 
-// `to`, a new head, gets all that is in `from`, in its order.
+// Moves all entries of `from` to `to`, an uninitialized head, in their order.
 static inline void list_move_all(struct list *to, struct list *from)
 {
     list_init(to);

@@ -29,14 +29,15 @@ void log_write(enum log_level level, const char *message, const struct log_field
 
 // ---- without waiting ------------------------------------------------------------------------
 //
-// From log_start_queue() on no line waits for the reader of standard error: what it does not take is queued, and dropped
-// when the queue is full. Lines of one event and source are bounded, but at debug. Both are counted, and told of in lines
-// of their own ("log lines dropped", "log lines left out"). Lines may come from any thread.
+// From log_start_queue() on, no line waits for the reader of standard error: lines that it does not accept are queued,
+// and dropped when the queue is full. Lines of one event and source are bounded, except at level debug. Both kinds of
+// loss are counted, and reported in lines of their own ("log lines dropped", "log lines left out"). Lines may come from
+// any thread.
 
-// Called once, before there are threads. Gives the descriptor to wait for: when it becomes writable, log_flush().
+// Called once, before other threads exist. Returns the descriptor to watch: when it becomes writable, call log_flush().
 int log_start_queue(void);
-bool log_flush(void);   // also at times, for what was left out; true: nothing waits any more
-void log_finish(void);  // before the process ends: waits for the reader, for a second at most
+bool log_flush(void);   // call it periodically too, to report lines left out; true: the queue is empty
+void log_finish(void);  // before the process ends: waits for the reader, for at most a second
 
 struct log_stats {
     uint64_t dropped, left_out;

@@ -1,5 +1,5 @@
-// Allocation that cannot fail: running out of memory ends the process with a message. Where callers and servers say how
-// much it is, it may fail: that ends their call.
+// Allocation that cannot fail: running out of memory ends the process with a message. Where a caller or a server
+// determines the size, allocation may fail: that ends its call.
 #ifndef BASE_MEM_H
 #define BASE_MEM_H
 
@@ -11,11 +11,11 @@ void *mem_resize(void *block, size_t size);
 char *mem_copy(const void *bytes, size_t len);  // NUL-terminated copy
 char *mem_string(const char *text);             // NULL stays NULL
 char *mem_span(struct span s);
-// Gives freed memory back to the system if there is much of it. Takes a moment: not for every call.
+// Returns freed memory to the system if there is much of it. Too slow for every call.
 void mem_give_back(void);
 
-// How many objects of a kind that is made for each call are kept when they are freed, for the next ones: more than one turn of
-// the loop needs. AddressSanitizer is to see every use after their end.
+// How many freed objects of a kind that every call needs are kept for reuse: more than one turn of the loop needs. None
+// with AddressSanitizer, so that it sees every use after free.
 #ifdef __has_feature
 #define MEM_SANITIZED __has_feature(address_sanitizer)
 #else

@@ -1,8 +1,8 @@
-// Options as tables: one row names, types, bounds, defaults and explains an option, and parsing,
-// `config show`, the JSON Schema and docs/config.md all read the same rows.
+// Options as tables: a row has the name, type, bounds, default and help of an option. Parsing, `config show`, the JSON
+// Schema and docs/config.md all read the same rows.
 //
-// A table describes a C struct: each row says at which offset its value goes. After parsing, the
-// struct owns what it points to; option_release() frees it.
+// A table describes a C struct: each row has the offset of its value. After parsing, the struct owns the memory that it
+// points to; option_release() frees it.
 #ifndef BASE_OPTION_H
 #define BASE_OPTION_H
 
@@ -23,7 +23,7 @@ enum option_type {
     OPTION_ENUM,             // int, the index in choices
     OPTION_STRINGS,          // char **, NULL at the end
     OPTION_PAIRS,            // struct option_pairs: an object of strings
-    OPTION_JSON,             // json_t *, any value, kept as it is
+    OPTION_JSON,             // json_t *, any value, unchanged
     OPTION_OBJECT,           // the sub table's struct, in place
     OPTION_OBJECTS,          // struct option_items: an array of objects
     OPTION_NAMED_OBJECTS,    // struct option_items: an object of objects; each struct begins with char *name
@@ -47,27 +47,27 @@ struct option {
     const char *name;
     enum option_type type;
     size_t offset;
-    const char *fallback;        // JSON text; NULL: absent stays zero
-    int64_t min, max;            // for the numeric types; both 0: no bounds
+    const char *fallback;        // JSON text; NULL: zero if absent
+    int64_t min, max;            // for the numeric types; both 0: unlimited
     const char *const *choices;  // OPTION_ENUM, NULL at the end
     const struct option_table *sub;
     bool secret;  // its value is never shown
-    bool fixed;   // a running gateway cannot change it: a reload that would is refused
+    bool fixed;   // a running gateway cannot change it: a reload that changes it is refused
     const char *help;
 };
 
 // Variables that are not set.
 struct option_unset {
-    struct buf names;  // each once, and a line each
+    struct buf names;  // one on each line, without duplicates
     size_t uses;
 };
 
-// Where in which file something stands, for messages.
+// The position of a value, for messages.
 struct option_place {
     const char *file;
     const char *path;  // JSON pointer
-    bool literal;      // "${" means just that: no environment in this file
-    // Not NULL: a variable that is not set stays as it is written and is noted here. The check of an object with such a
+    bool literal;      // "${" is plain text: variables are not expanded in this file
+    // If not NULL, a variable that is not set is left as written and noted here. The check of an object with such a
     // value may fail, because the value is not known.
     struct option_unset *unset;
 };
@@ -76,7 +76,7 @@ struct option_table {
     const char *title;
     size_t size;
     const struct option *rows;  // ends with a row without a name
-    // Looks at the whole object once its rows are in; may be NULL.
+    // Checks the whole object after its rows have been parsed; may be NULL.
     bool (*check)(void *object, const struct option_place *place, struct err *err);
 };
 
@@ -89,7 +89,7 @@ void option_markdown(const struct option_table *table, struct buf *out);
 
 const char *option_type_text(enum option_type type);  // "a string"
 
-// The closest of the names, or NULL when none is close.
+// The closest of the names; NULL: none is similar.
 const char *option_nearest(const char *word, const char *const *names);
 bool option_duration(const char *text, int64_t *ms);
 

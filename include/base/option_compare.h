@@ -1,4 +1,4 @@
-// Comparing two objects of the same option table: are they equal, and what differs, by JSON pointer.
+// Comparing two objects of the same option table: whether they are equal, and which options differ, by JSON pointer.
 #ifndef BASE_OPTION_COMPARE_H
 #define BASE_OPTION_COMPARE_H
 
@@ -6,7 +6,7 @@
 
 enum option_difference_kind { OPTION_CHANGED, OPTION_ADDED, OPTION_REMOVED, OPTION_REORDERED };
 
-// One difference. Of named objects that only one side has, the object is the difference; of other objects, each option.
+// One difference. A named object that only one side has is one difference; within other objects, each option is.
 struct option_difference {
     enum option_difference_kind kind;
     const char *path;        // JSON pointer

@@ -5,7 +5,8 @@
 #include "base/buf.h"
 #include <stdbool.h>
 
-// Takes "/step" off the front, decoded into `step`; false if it is not spelt so, the end included.
+// Takes "/step" off the front, and decodes it into `step`. False: the syntax is not valid, or the pointer is at its
+// end.
 bool pointer_step(const char **pointer, struct buf *step);
 bool pointer_is_valid(const char *pointer);  // at least one step
 

@@ -1,4 +1,4 @@
-// A span is a view of bytes owned by somebody else; never NUL-terminated, never freed.
+// A span is a view of bytes that another object owns; never NUL-terminated, never freed.
 #ifndef BASE_SPAN_H
 #define BASE_SPAN_H
 
@@ -37,14 +37,14 @@ static inline struct span span_after(struct span a, size_t skip)
     return skip >= a.len ? (struct span){a.at + a.len, 0} : (struct span){a.at + skip, a.len - skip};
 }
 
-// What follows a UTF-8 byte order mark: readers of JSON may skip it (RFC 8259, 8.1).
+// The text after a UTF-8 byte order mark, if any: JSON parsers may ignore it (RFC 8259, 8.1).
 static inline struct span span_without_bom(struct span a)
 {
     static const char mark[] = "\xEF\xBB\xBF";
     return span_starts(a, mark) ? span_after(a, sizeof mark - 1) : a;
 }
 
-// Decimal digits and nothing else, up to 18 of them.
+// Only decimal digits, at most 18 of them.
 static inline bool span_to_u64(struct span a, uint64_t *out)
 {
     *out = 0;

@@ -1,4 +1,4 @@
-// What one upstream offers, drained page by page and kept until it changes.
+// The lists that one upstream offers, fetched page by page and kept until they change.
 #ifndef CATALOG_SOURCE_H
 #define CATALOG_SOURCE_H
 
@@ -16,34 +16,33 @@ struct source_item {
 
 struct source;
 
-// A fetch has ended; `kinds` has a bit for each list that is another one now. Also called, with 0, when the server went
-// down.
+// Called after a fetch; `kinds` has a bit for each list that changed. Also called, with 0, when the server went down.
 typedef void source_change_fn(void *arg, struct source *source, unsigned kinds);
 
 struct source *source_new(struct loop *loop, struct upstream *upstream, source_change_fn *on_change, void *arg);
 void source_free(struct source *source);
 
-void source_load(struct source *source);           // begins, unless loaded or on its way
-bool source_settled(const struct source *source);  // its first load has ended, well or not
+void source_load(struct source *source);           // starts a fetch, unless the lists are loaded or being fetched
+bool source_settled(const struct source *source);  // its first load has ended, with success or failure
 bool source_loaded(const struct source *source);
-void source_changed(struct source *source, enum catalog_kind kind);  // the server said list_changed
-// Until when a caller of `asked_ms` waits for a pending list: its patience, after the list became pending; 0: it need
-// not.
+void source_changed(struct source *source, enum catalog_kind kind);  // the server sent list_changed
+// How long callers wait for a list, from the time it became pending.
 struct source_patience {
-    int64_t known_ms;    // for a server that starts, and for a change that it announced
-    int64_t doubted_ms;  // for a change that may not exist: source_doubt()
+    int64_t known_ms;    // if the server starts, or has announced a change
+    int64_t doubted_ms;  // if the list may not have changed at all: source_doubt()
 };
+// The time until which a caller that came at `asked_ms` waits for a pending list; 0: it need not wait.
 int64_t source_wait_until(const struct source *source, enum catalog_kind kind, int64_t asked_ms,
                           const struct source_patience *patience);
-// A caller waits: the change that was announced is fetched without a pause.
+// To be called when a caller waits: fetches an announced change without the usual pause.
 void source_hurry(struct source *source);
 // The server answered a call, which may have changed its lists.
 void source_answered(struct source *source);
-// A caller needs the list: it is fetched again if a call may have changed it.
+// To be called when a caller needs the list: fetches it again if a call may have changed it.
 void source_doubt(struct source *source, enum catalog_kind kind);
-// A server that wanted a login: perhaps its user has logged in since. It is settled again when that is known.
+// Retries a server that needed a login, because the user may have logged in since. It is not settled until the result is known.
 void source_look_again(struct source *source);
-void source_refresh(struct source *source);    // the server is ready, anew: fetch everything
+void source_refresh(struct source *source);    // the server is ready again: fetches everything
 void source_went_down(struct source *source);  // keeps the lists; reloads when it is back
 
 struct upstream *source_upstream(const struct source *source);

@@ -1,5 +1,5 @@
-// The merged view of several sources: names made unique, lists rendered, names and URIs led back to
-// their server. A view is rebuilt when one of its sources changed; nothing in it outlives that.
+// The merged view of several sources: it makes names unique, renders lists, and finds the server of a name or URI. A
+// view is rebuilt when one of its sources has changed, which invalidates all pointers into it.
 #ifndef CATALOG_VIEW_H
 #define CATALOG_VIEW_H
 
@@ -14,8 +14,8 @@ struct view;
 
 struct view_naming {
     const char *separator;
-    bool prefix;                    // false: names and URIs as the servers have them
-    const struct profile *profile;  // which tools, and what they are called; NULL: all, by the rules
+    bool prefix;                    // false: names and URIs stay as the servers have them
+    const struct profile *profile;  // selects and renames tools; NULL: all tools, with the usual names
 };
 
 struct view_entry {
@@ -27,23 +27,23 @@ struct view_entry {
 struct view *view_new(const struct view_naming *naming);
 void view_free(struct view *view);
 void view_add(struct view *view, struct source *source);              // in the order of the configuration
-void view_dirty(struct view *view, unsigned kinds);                   // a bit for each list that is another one now
-uint64_t view_generation(struct view *view, enum catalog_kind kind);  // another one when the list is
+void view_dirty(struct view *view, unsigned kinds);                   // a bit for each list that changed
+uint64_t view_generation(struct view *view, enum catalog_kind kind);  // grows when the list changes
 
 const struct view_entry *view_find(struct view *view, enum catalog_kind kind, struct span exposed);
 size_t view_count(struct view *view, enum catalog_kind kind);
 const struct view_entry *view_entry_at(struct view *view, enum catalog_kind kind, size_t i);
-// Who would have a name that is not there, had its lists ever come; `original` is what it would call the thing.
+// The source that would own an unknown name, among those whose lists were never loaded; `original` is its own name for it.
 struct source *view_unlisted(const struct view *view, enum catalog_kind kind, struct span exposed,
                              struct span *original);
-// Whether a name or URI that is not there may be this server's once its lists are.
+// True if an unknown name or URI may belong to this server once its lists are loaded.
 bool view_may_have(const struct view *view, enum catalog_kind kind, const struct source *source, struct span exposed);
-// The rendered items from..to, comma between, for a list result.
+// Appends the rendered items from..to, separated by commas, for a list result.
 void view_render(struct view *view, enum catalog_kind kind, size_t from, size_t to, struct buf *out);
 
-// Which server a URI (listed or not) belongs to; its own spelling is appended to `original`.
+// The source that a URI (listed or not) belongs to; the server's own spelling is appended to `original`.
 struct source *view_route_uri(struct view *view, struct span uri, struct buf *original);
-// What stands before a server's names here; empty: nothing, and its URIs are left alone.
+// The prefix of a server's names in this view; empty: no prefix, and its URIs stay unchanged.
 struct span view_prefix(const struct view *view, const struct source *source);
 
 #endif

@@ -1,6 +1,6 @@
-// The provider chains of a configuration: one at the top, and one of each listener that has providers of its own.
+// The provider chains of a configuration: the one at the top, and one for each listener with providers of its own.
 //
-// The set is counted: a request that began with one keeps it, whatever is in force when it ends.
+// The set is counted. A request keeps the set that it began with, even if a reload replaces it meanwhile.
 #ifndef CONFIG_CHAINS_H
 #define CONFIG_CHAINS_H
 
@@ -16,11 +16,11 @@ struct config_chains *config_chains_new(const struct config *config, const struc
 struct config_chains *config_chains_ref(struct config_chains *chains);
 void config_chains_unref(struct config_chains *chains);
 
-// Who may come in at a listener of `config`, whose listeners and providers are those that the chains were made of; NULL:
-// anywhere else.
+// The chain of a listener of `config`, whose listeners and providers must be those that the chains were made from.
+// `listener` NULL: the chain at the top.
 struct provider_chain *config_chains_of(const struct config_chains *chains, const struct config *config,
                                         const struct config_listener *listener);
-// The chains by number, each once; NULL: there are no more.
+// The chains by number, each once. NULL: past the last one.
 struct provider_chain *config_chains_at(const struct config_chains *chains, size_t i);
 
 #endif

@@ -1,5 +1,6 @@
-// The whole configuration, parsed and checked: an immutable, counted snapshot. Who keeps a pointer into it keeps a reference.
-// Counting is for one thread at a time: the one that loaded it, until it hands it over.
+// The whole configuration, parsed and checked: an immutable, counted snapshot. Code that keeps a pointer into it keeps
+// a reference. The count belongs to one thread at a time: to the thread that loaded the snapshot, until it hands the
+// snapshot over.
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
 
@@ -51,27 +52,27 @@ struct config {
     char *separator;
     struct config_log log;
     struct audit_config audit;
-    struct record_config store;  // paths of these two: relative to the file, and resolved
+    struct record_config store;  // paths in these two are relative to the file, and resolved
     struct vault_config vault;
     struct config_hosted hosted;
     struct config_limits limits;
     struct config_timeouts timeouts;
-    char *folder;  // of the file: what relative paths in it are relative to
+    char *folder;  // of the file; relative paths start here
     unsigned refs;
 };
 
-// Is there to be an audit log? If it is configured, and wherever somebody proves who calls.
+// Whether an audit log is kept: if it is configured, or if a provider authenticates callers.
 bool config_audited(const struct config *config);
 
 extern const struct option_table config_options;
 
 struct config *config_parse(const json_t *tree, const char *file, struct err *err) MUST_CHECK;
 struct config *config_load(const char *path, struct err *err) MUST_CHECK;
-// As it is written, "${NAME}" and all: for showing it without what the environment holds.
+// Keeps "${NAME}" as it is written, so that the configuration can be shown without values of the environment.
 struct config *config_load_literal(const char *path, struct err *err) MUST_CHECK;
-// Away from the host it is for: variables may be unset, and files of that host are not looked at. Never to serve with.
+// For a check on another host: variables may be unset, and files are not read. Never serve with the result.
 struct config *config_load_offline(const char *path, struct option_unset *unset, struct err *err) MUST_CHECK;
-// --config, then $POSTERN_CONFIG, ./postern.json, $XDG_CONFIG_HOME/postern/postern.json; NULL if there is none.
+// --config, then $POSTERN_CONFIG, ./postern.json, $XDG_CONFIG_HOME/postern/postern.json. NULL: no file was found.
 char *config_path(const char *given);
 // Where a gateway with this configuration has its control socket; without a configuration (NULL), where one has it that names no
 // other path. NULL: it has none. The caller frees it.
@@ -79,7 +80,7 @@ char *config_control_path(const struct config *config);
 // The tenants by number, from 0 to tenants.count: `default` is the first.
 const char *config_tenant_name(const struct config *config, size_t i);
 const struct option_items *config_tenant_servers(const struct config *config, size_t i);  // struct server
-// The servers of the tenant of this name; NULL: there is no such tenant.
+// The servers of the tenant of this name. NULL: the tenant does not exist.
 const struct option_items *config_tenant_find(const struct config *config, const char *tenant);
 const struct server *config_tenant_find_server(const struct config *config, const char *tenant, const char *name);
 #endif

@@ -1,4 +1,4 @@
-// What the faces need of the configuration, without what only the gate and the stores need.
+// The part of the configuration that the faces need, without that of the gate and the stores.
 #ifndef CONFIG_FRONT_H
 #define CONFIG_FRONT_H
 

@@ -4,7 +4,7 @@
 
 #include "base/option.h"
 
-// Whose calls a limit counts together.
+// The callers whose calls a limit counts together.
 enum config_per { CONFIG_PER_TENANT, CONFIG_PER_IDENTITY, CONFIG_PERS };
 
 // A limit on calls; see src/config/rates.c.

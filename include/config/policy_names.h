@@ -4,13 +4,13 @@
 
 #include "config/config.h"
 
-// Each list with a NULL at its end; the texts are the configuration's.
+// Each list ends with NULL. The texts belong to the configuration.
 struct policy_names {
     const char **servers, **tenants, **providers;
 };
 
-// For the policy at this path: the servers of the tenants that have it, and all tenants and providers. A policy that no
-// tenant has yet may name the servers of all of them.
+// The names for the policy at this path: the servers of the tenants that use it, and all tenants and providers. A
+// policy that no tenant uses yet may name the servers of all tenants.
 struct policy_names policy_names_of(const struct config *config, const char *policy);
 void policy_names_release(struct policy_names *names);
 

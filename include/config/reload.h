@@ -20,17 +20,17 @@ struct reload;
 struct reload_events {
     // The policy of a tenant is in force from now on. NULL: it changed and is not valid, so the previous policy stays.
     void (*policy)(void *arg, const char *tenant, struct policy *policy);
-    // The files of the providers were looked at: were some of them read again, and do some not work?
+    // The files of the providers were checked. `changed`: some were read again. `failing`: some cannot be used.
     void (*credentials)(void *arg, bool changed, bool failing);
-    // Files may have changed that other rooms own. True: look again in a second.
+    // Files that other rooms own may have changed. True: check again in a second.
     bool (*looked)(void *arg);
-    // The configuration changed to `next`: does whatever may fail. `with_chains`: providers or listeners changed. Followed by
-    // `commit` or `drop` in the same turn of the loop.
+    // The configuration changed to `next`: does all work that can fail. `with_chains`: providers or listeners changed.
+    // Followed by `commit` or `drop` in the same turn of the loop.
     bool (*prepare)(void *arg, const struct config *next, bool with_chains, struct err *err);
     // `next` is in force, with these policies (of each tenant, in its order); returns the chains in force.
     struct config_chains *(*commit)(void *arg, const struct config *next, struct policy *const *policies);
     void (*drop)(void *arg);
-    // The configuration could not be taken over (`why`), or all is well again (NULL).
+    // A reload of the configuration failed (`why`), or the files are valid again (NULL).
     void (*failing)(void *arg, const struct err *why);
 };
 
@@ -43,10 +43,10 @@ struct reload_spec {
     void *arg;
 };
 
-// Waits for the end of a reload. Zeroed but for done and arg; taken out with list_remove(&node).
+// A waiter for the end of a reload. Zeroed except for done and arg; removed with list_remove(&node).
 struct reload_waiter {
     struct list node;
-    // `text`: what changed, a line each, or why nothing did.
+    // `text`: the changes, one on each line, or why nothing changed.
     void (*done)(struct reload_waiter *waiter, bool ok, const char *text);
     void *arg;
 };
@@ -54,11 +54,11 @@ struct reload_waiter {
 // Reads the policies of all tenants. NULL: one of them is not valid, or cannot be read.
 struct reload *reload_new(const struct reload_spec *spec, struct err *err) MUST_CHECK;
 struct policy *const *reload_policies(const struct reload *reload);  // in force: of `default`, then of each tenant
-// From now on files are watched, those of the chains among them.
+// Starts watching the files, those of the chains included.
 void reload_start(struct reload *reload, struct config_chains *chains);
 // Reads everything again, whether or not it has changed. `waiter` may be NULL.
 void reload_now(struct reload *reload, struct reload_waiter *waiter);
 const char *reload_problem(const struct reload *reload);  // why the configuration could not be taken over; "": it could
-void reload_free(struct reload *reload);                  // reports nothing more
+void reload_free(struct reload *reload);                  // no events follow
 
 #endif

@@ -1,4 +1,4 @@
-// What the audit log says of connecting accounts (H17): the user, the server and the address, and never a secret.
+// Audit records of connecting accounts (H17): the user, the server and the address, and never a secret.
 #ifndef CONNECT_AUDIT_H
 #define CONNECT_AUDIT_H
 

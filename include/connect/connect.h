@@ -2,8 +2,8 @@
 //
 // A caller without a grant gets a connect link (connect/offer.h); its ticket leads to a page that asks for consent, consent
 // leads to the authorization server, and the callback leads back here (connect/request.h). The user the link was made
-// for, the user that consents and the user that comes back must be one user in one browser. docs/internals/login.md has
-// the whole of it.
+// for, the user that consents and the user that comes back must be one user in one browser. docs/internals/login.md
+// describes the whole flow.
 #ifndef CONNECT_CONNECT_H
 #define CONNECT_CONNECT_H
 
@@ -23,12 +23,12 @@ struct server;
 // Zero is a refusal.
 enum connect_verdict {
     CONNECT_REFUSED,        // `code` and `retry_ms` say why
-    CONNECT_WAIT,           // `wait` is resumed, and asks again
-    CONNECT_NO_CREDENTIAL,  // the browser shows none
+    CONNECT_WAIT,           // `wait` is resumed; then ask again
+    CONNECT_NO_CREDENTIAL,  // the browser sent none
     CONNECT_ADMITTED,
 };
 
-// A browser's credentials, and what came of them.
+// A browser's credentials, and the result of their authentication.
 struct connect_admission {
     const struct credentials *credentials;
     struct provider_wait *wait;  // with its callback
@@ -37,11 +37,11 @@ struct connect_admission {
     int64_t retry_ms;
 };
 
-// What the flow needs from above.
+// The functions that the layer above provides.
 struct connect_ops {
     enum connect_verdict (*admit)(void *arg, struct connect_admission *admission);
-    bool (*identity_valid)(void *arg, const struct identity *identity);  // it has not been revoked since
-    // The user has a grant at a server that had none, or another one than before (also: none any more).
+    bool (*identity_valid)(void *arg, const struct identity *identity);  // false: it has been revoked
+    // The user has a grant at a server for the first time, or another grant than before (or no longer any).
     void (*grant_added)(void *arg, const struct identity *user, const struct server *server);
     void (*grant_changed)(void *arg, const struct identity *user, const struct server *server);
     // The login behind an offer is complete. `elicitation` is that of the offer.
@@ -61,16 +61,16 @@ struct connect_parts {
 struct connect *connect_new(const struct connect_parts *parts);  // NULL: no server needs it
 void connect_free(struct connect *connect);
 
-// Where a user connects an account at this server.
-// Another configuration is in force, with the same public_url. What has begun goes on as it began.
+// Puts another configuration with the same public_url in force. Logins in progress continue with the old one.
 void connect_configure(struct connect *connect, const struct config *config);
+// Appends the URL where a user connects an account at this server.
 void connect_put_url(const struct connect *connect, const struct server *server, struct buf *out);
 
-// G2: the client metadata documents that the gateway serves, its own and one for the command line, by path. False: not one
-// of them, or the gateway is not at https.
+// G2: the client metadata documents that the gateway serves, its own and one for the command line, by path. False: another
+// path, or public_url is not https.
 bool connect_document(const struct connect *connect, struct span path, struct buf *out);
 
-// limits.c (H18): how many milliseconds a token request to this issuer has to wait; 0: it may go, and is counted.
+// limits.c (H18): how many milliseconds a token request to this issuer has to wait; 0: it may be sent, and is counted.
 int64_t connect_limits_wait_for_issuer(struct connect *connect, const char *issuer);
 
 #endif

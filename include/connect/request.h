@@ -1,5 +1,5 @@
-// One request of a browser for a page of the connect flow, and the page it gets. The HTTP face fills a connect_request and
-// renders the connect_page: there is no HTTP and no HTML below it.
+// One request of a browser for a page of the connect flow, and the resulting page. The HTTP face fills a connect_request and
+// renders the connect_page: HTTP and HTML do not occur below it.
 #ifndef CONNECT_REQUEST_H
 #define CONNECT_REQUEST_H
 
@@ -15,13 +15,13 @@ struct connections_job;
 enum connect_op {
     CONNECT_OP_LIST,      // the user's connections
     CONNECT_OP_START,     // an authenticated user names a server: makes a ticket
-    CONNECT_OP_OPEN,      // a ticket: shows what is about to be connected
-    CONNECT_OP_CONSENT,   // the user says yes or no to that
+    CONNECT_OP_OPEN,      // a ticket: shows the server and user to connect
+    CONNECT_OP_CONSENT,   // the user consents or declines
     CONNECT_OP_CALLBACK,  // back from the authorization server
     CONNECT_OP_DISCONNECT,
 };
 
-// Which page. Zero is a failure.
+// The kind of a page. Zero is a failure.
 enum connect_page_kind {
     CONNECT_PAGE_FAILED,
     CONNECT_PAGE_CONSENT,    // asks the user: server, user, issuer, scope, ticket, csrf
@@ -40,7 +40,7 @@ enum connect_page_kind {
     CONNECT_PAGE_UNAUTHENTICATED,  // the browser shows no credential, or one that is not accepted
     CONNECT_PAGE_NO_SCOPE,         // the credential lacks a scope
     CONNECT_PAGE_UNAVAILABLE,      // the credential cannot be checked now: an issuer is not reachable
-    CONNECT_PAGE_NO_SERVER,        // no server of that name that users connect to
+    CONNECT_PAGE_NO_SERVER,        // users cannot connect to a server of that name
     CONNECT_PAGE_NO_RETURN,        // return_to is not allowed
     CONNECT_PAGE_LIMITED,
     CONNECT_PAGE_KINDS,
@@ -65,7 +65,7 @@ struct connect_cookie {
     int64_t max_age;  // seconds; 0: the browser deletes it
 };
 
-// Texts are not escaped. All of it is valid during on_page only.
+// Texts are not escaped. Everything is valid during on_page only.
 struct connect_page {
     enum connect_page_kind kind;
     bool secure;  // cookies are for https only
@@ -80,7 +80,7 @@ struct connect_page {
     int64_t retry_ms;
 };
 
-// Zeroed but for what the browser sent and the callbacks; it stays until on_page or connect_request_cancel().
+// Zeroed except for the data of the browser and the callbacks; it stays until on_page or connect_request_cancel().
 struct connect_request {
     enum connect_op op;
     struct credentials credentials;
@@ -90,11 +90,11 @@ struct connect_request {
     void (*each_cookie)(void *arg, void (*on_cookie)(void *to, const char *name, const char *value), void *to);
     void (*on_page)(struct connect_request *request, const struct connect_page *page);
     void *arg;
-    // the flow's own
+    // private to the flow
     struct connect *connect;
     struct provider_wait auth_wait;
     struct identity *identity;    // of the browser; NULL: not authenticated
-    struct connect_login *login;  // what it waits for, of login.c
+    struct connect_login *login;  // the work in login.c that the browser waits for,
     struct connections_job *job;  // or of connections.c
 };
 

@@ -29,6 +29,6 @@ unsigned login_callback_port(const struct login_callback *callback);
 // Shows the outcome to the waiting browser, if there is one. After LOGIN_CALLBACK_AGAIN another callback is accepted.
 enum login_callback_end { LOGIN_CALLBACK_FAILED, LOGIN_CALLBACK_AGAIN, LOGIN_CALLBACK_GRANTED };
 void login_callback_finish(struct login_callback *callback, enum login_callback_end end);
-void login_callback_free(struct login_callback *callback);  // waits a moment until answers are sent
+void login_callback_free(struct login_callback *callback);  // waits briefly until answers are sent
 
 #endif

@@ -28,8 +28,15 @@ struct gate_control_target {
 json_t *gate_control_logs(const struct gate *gate, const struct gate_control_target *target,
                           struct err *err) MUST_CHECK;
 
-// Records an operation that was carried out, or that failed.
+// Each of these changes something: it is logged and recorded in the audit log, also if it fails.
+typedef json_t *gate_control_change(struct gate *gate, const struct gate_control_actor *actor,
+                                    const struct gate_control_target *target, struct err *err) MUST_CHECK;
+// Retires the processes of the server, which finish their calls, and starts others. {"instances":1}: so many were retired.
+gate_control_change gate_control_restart;
+// The server is as if the configuration had "disabled": true, until gate_control_enable() or the end of the gateway.
+gate_control_change gate_control_disable, gate_control_enable;
+// Records a change that was made elsewhere. `target` may be NULL; `err`: it failed.
 void gate_control_record(struct gate *gate, const struct gate_control_actor *actor, const char *operation,
-                         const struct err *err);
+                         const struct gate_control_target *target, const struct err *err);
 
 #endif

@@ -1,7 +1,8 @@
-// What kind of network an address belongs to, and which kinds may be talked to when a stranger names the host (N3, N4).
+// The kind of network an address belongs to, and which kinds may be contacted when another party names the host (N3,
+// N4).
 //
-// Judged when a socket is about to be opened, on the address the name resolved to: spelling tricks and names that
-// resolve to something else the second time make no difference.
+// The policy is applied to the resolved address when a socket is about to be opened. So it makes no difference how the
+// host is spelled, or whether its name resolves to another address the second time.
 #ifndef AUTH_ADDRESS_H
 #define AUTH_ADDRESS_H
 
@@ -18,22 +19,24 @@ enum address_class {
     ADDRESS_PUBLIC,
 };
 
-// "10.0.0.0/8", "fd00::/8", "192.0.2.7": is that a block?
+// Whether the text is a block, such as "10.0.0.0/8", "fd00::/8" or "192.0.2.7".
 bool address_block_valid(const char *block);
 
-// Of an address as text, with or without the brackets of an IPv6 one; a name is public, but for localhost.
+// The class of an address in text form, with or without the brackets of an IPv6 address. A name is public, except
+// localhost.
 enum address_class address_of_host(struct span host);
 
-// Public addresses are always allowed. What a user configured is allowed and learned from; a host that was discovered may
-// be in the same kind of network as the one it was discovered from, in a block that the configuration allows, and
-// nowhere else that is not public.
+// Public addresses are always allowed. The class of a host that a user configured is allowed and learned. A host that
+// was discovered may be in a network of the same class as the host it was discovered from, or in a block that the
+// configuration allows; other addresses that are not public are refused.
 struct address_policy {
-    bool learning;         // the next connections are to what was configured
+    bool learning;         // the next connections are to a configured host
     unsigned learned;      // 1 << enum address_class
     char *const *allowed;  // blocks, NULL at the end; or NULL
 };
 
-// It was this address that answered: what counts is not which ones a name leads to as well. Nothing, unless it is learning.
+// Learns the class of the address that answered; other addresses of the same name do not count. Without `learning`,
+// does nothing.
 void address_policy_learn(struct address_policy *policy, const char *address);
 
 // For http_target_guard(); arg is a struct address_policy.

@@ -1,4 +1,5 @@
-// A child process in its own process group, with three pipes, ended politely and then firmly, with all its descendants.
+// A child process in its own process group, with three pipes. It is asked to exit before it is killed with all its
+// descendants.
 #ifndef LOOP_CHILD_H
 #define LOOP_CHILD_H
 
@@ -7,17 +8,17 @@
 #include <sys/types.h>
 
 struct child_spec {
-    const char *command;          // looked up in PATH
-    char *const *args;            // without the command itself; NULL at the end, or NULL
-    const char *const *env;       // "NAME=value", NULL at the end: all the child gets beside the basics
-    const char *cwd;              // or NULL
+    const char *command;     // looked up in PATH
+    char *const *args;       // without the command itself; NULL at the end, or NULL
+    const char *const *env;  // "NAME=value", NULL at the end: added to the basic variables, the only ones it inherits
+    const char *cwd;         // or NULL
     void (*on_start)(void *arg);  // the program runs and child_pid() is known; or NULL
 };
 
 struct child;
 
-// Comes once, when nothing of the child is left. How it ended, in words for the log: "exit status 1", "signal 9
-// (Killed)"; or why it could not be started, if child_started() is false.
+// Called once, when the child and its descendants have ended. `how` is for the log: "exit status 1", "signal 9
+// (Killed)", or the reason why the child could not be started, if child_started() is false.
 typedef void child_exit_fn(void *arg, const char *how);
 
 struct child *child_start(struct loop *loop, const struct child_spec *spec, child_exit_fn *on_exit, void *arg,
@@ -29,12 +30,14 @@ int child_stdout(const struct child *child);    // non-blocking
 int child_stderr(const struct child *child);    // non-blocking
 
 void child_close_stdin(struct child *child);
-// Starts a program that is nobody's child: in a session of its own, with our environment but POSTERN_*, without a
-// terminal. It is not watched and not ended: a browser.
+// Starts a detached program, such as a browser: in a session of its own, without a terminal, with the environment
+// except POSTERN_*. It is neither watched nor ended.
 bool child_launch(const char *command, char *const *argv, struct err *err) MUST_CHECK;
-// Closes stdin, waits a third of the time, SIGTERM to the group, waits a third, SIGKILL to it and all its descendants.
+// Closes stdin, waits a third of the time, sends SIGTERM to the group, waits a third, and kills the group and all
+// descendants.
 void child_end(struct child *child, int64_t within_ms);
-// Closes the pipes that are left. Before on_exit, the child and its descendants are killed; on_exit does not come then.
+// Closes the pipes that are left. If on_exit has not been called, it is not called any more, and the child and its
+// descendants are killed.
 void child_free(struct child *child);
 
 #endif

@@ -1,4 +1,5 @@
-// Tells when files or folders may have changed: a burst of changes is reported once, and the owner looks what it was.
+// Reports that files or folders may have changed. A burst of changes is reported once; the owner finds out what
+// changed.
 //
 // A path is followed through its symbolic links, so that replacing a link (a ConfigMap, a `current` link) counts as a change, and so
 // does the appearance of a path that does not exist yet. Network file systems do not report the changes of other hosts; therefore
@@ -14,8 +15,8 @@ struct file_watch;
 
 // `on_change` runs on the loop, never inside one of these functions.
 struct file_watch *file_watch_new(struct loop *loop, void (*on_change)(void *arg), void *arg);
-// What is watched from now on, instead of what was: paths of files and of folders (with the entries in them), NULL at the
-// end. on_change follows once, because something may have changed before it was watched.
+// Replaces the set of watched paths: of files, and of folders with the entries in them, NULL at the end. on_change
+// follows once, because something may have changed before it was watched.
 void file_watch_set(struct file_watch *watch, const char *const *paths);
 void file_watch_free(struct file_watch *watch);
 

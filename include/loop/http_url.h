@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-// Resolves `reference` against `base`; NULL if it is no URL. The caller frees it.
+// Resolves `reference` against `base`. The caller frees the result. NULL: not a valid URL.
 char *http_url_resolve(const char *base, const char *reference);
 bool http_url_same_origin(const char *a, const char *b);
 bool http_url_valid(const char *url);        // absolute http or https, without user and password

@@ -1,7 +1,7 @@
 // The event loop: one thread that waits on descriptors and timers and runs deferred tasks.
 //
-// One turn is: wait, descriptor events, due timers, tasks, reaping. Nobody frees inside an event:
-// loop_reap() frees at the end of the turn, so a stale event of the same turn still finds memory.
+// One turn is: wait, descriptor events, due timers, tasks, reaping. Event handlers must not free objects: loop_reap()
+// frees at the end of the turn, so a stale event of the same turn still finds valid memory.
 //
 // A callback that runs for more than LOOP_STALL_MS holds up every caller: it is logged by its `name`, and counted.
 #ifndef LOOP_LOOP_H
@@ -20,16 +20,16 @@ struct loop;
 #define LOOP_READ 1U
 #define LOOP_WRITE 2U
 #define LOOP_HANGUP 4U  // the peer has closed or shut down its side
-#define LOOP_ONCE 8U    // edge-triggered: say it once
+#define LOOP_ONCE 8U    // edge-triggered: reported once
 
-// A watched descriptor. Zero it, set fd, on_ready and arg; embed it where it belongs.
+// A watched descriptor. Zero it, set fd, on_ready and arg, and embed it in its owner.
 struct loop_watch {
     int fd;
     unsigned events;
     bool added;
     void (*on_ready)(struct loop_watch *watch, unsigned events);
     void *arg;
-    const char *name;  // for the log if it stalls; NULL: none
+    const char *name;  // for the log if the callback stalls; may be NULL
 };
 
 // A timer is in the loop while `slot` is not 0.
@@ -41,7 +41,7 @@ struct loop_timer {
     const char *name;
 };
 
-// A task runs once at the end of the turn in which it was put; putting it twice is putting it once.
+// A task runs once at the end of the turn in which it was put, even if it was put several times.
 struct loop_task {
     struct list node;
     void (*run)(struct loop_task *task);
@@ -64,19 +64,19 @@ void loop_timer_set(struct loop *loop, struct loop_timer *timer, int64_t after_m
 void loop_timer_stop(struct loop *loop, struct loop_timer *timer);
 
 void loop_task_put(struct loop *loop, struct loop_task *task);
-// At the end of the next turn, when everything else has had its turn: for work that is done in slices.
+// At the end of the next turn, after all other work of that turn: for work that is done in slices.
 void loop_task_put_later(struct loop *loop, struct loop_task *task);
 void loop_task_drop(struct loop_task *task);
 
 void loop_reap(struct loop *loop, void *object, void (*release)(void *object));
 
-// What the running callback does from here on, and for which server (NULL: none): for the log, if it stalls. The texts must
-// outlive the callback.
+// Names the current activity of the running callback, and the server it is for (or NULL), for the log if the callback
+// stalls. The texts must outlive the callback.
 void loop_note(struct loop *loop, const char *doing, const char *server);
 
 struct loop_stalls {
     uint64_t count;      // callbacks that ran for more than LOOP_STALL_MS
-    int64_t longest_ms;  // of them; 0: none
+    int64_t longest_ms;  // the longest of them; 0: no stall yet
 };
 struct loop_stalls loop_stalls(const struct loop *loop);
 

@@ -1,12 +1,12 @@
-// Programs to start: whether a command can be found.
+// Checks whether the program of a command can be found.
 #ifndef LOOP_PROGRAM_H
 #define LOOP_PROGRAM_H
 
 #include "base/err.h"
 #include <stdbool.h>
 
-// False, with the reason: child_start() would not find this command, in PATH or, with a slash in it, from `cwd` (NULL: the
-// current folder).
+// Whether child_start() would find this command, in PATH or, if it contains a slash, relative to `cwd` (NULL: the
+// current folder). False: `err` gives the reason.
 bool program_check(const char *command, const char *cwd, struct err *err) MUST_CHECK;
 
 #endif

@@ -5,10 +5,10 @@
 #include "base/err.h"
 #include <stdbool.h>
 
-// Forks the spawner. Call it first: it keeps the memory and the descriptor limit that the process has at this moment.
-// Without this call, the first child_start() does it. Calling it again does nothing.
+// Forks the spawner, which keeps the memory and the descriptor limit that the process has at this moment, so call it
+// first. Without this call, the first child_start() makes it. A second call does nothing.
 bool spawner_start(struct err *err) MUST_CHECK;
-// Ends every process that was started through it, and waits a moment for their end.
+// Ends every process that was started through the spawner, and waits briefly for their end.
 void spawner_stop(void);
 
 #endif

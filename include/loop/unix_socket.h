@@ -7,17 +7,17 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-// The file of a listening socket. Zeroed, there is no file.
+// The file of a listening socket. Zeroed: no file.
 struct unix_socket_file {
-    char *path;  // NULL: none
+    char *path;  // NULL: no file
     dev_t device;
     ino_t inode;
 };
 
 enum { UNIX_SOCKET_PATH_MAX = 107 };
 
-// Creates a socket file with this mode and listens. A file on which no process accepts is replaced; anything else that
-// exists there is an error. Returns the descriptor; -1: the error is set, and nothing is there to be removed.
+// Creates a socket file with this mode and listens. A file on which no process accepts is replaced; any other existing
+// file is an error. Returns the descriptor, or -1 with the error set; then no file needs to be removed.
 int unix_socket_listen(struct unix_socket_file *file, const char *path, mode_t mode, struct err *err) MUST_CHECK;
 // The file of a listening socket that another process has created. False with errno: nothing is there.
 bool unix_socket_adopt(struct unix_socket_file *file, const char *path) MUST_CHECK;

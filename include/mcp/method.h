@@ -1,4 +1,4 @@
-// The methods of MCP's legacy era, by number.
+// The methods of MCP up to revision 2025-11-25, as numbers.
 #ifndef MCP_METHOD_H
 #define MCP_METHOD_H
 

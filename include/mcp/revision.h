@@ -1,4 +1,4 @@
-// Protocol revisions: the legacy ones, in order, so that `>=` asks "at least".
+// Protocol revisions up to 2025-11-25, in order, so that `>=` means "at least".
 #ifndef MCP_REVISION_H
 #define MCP_REVISION_H
 
@@ -17,6 +17,6 @@ enum revision {
 
 enum revision revision_parse(struct span text);  // REVISION_NONE if unknown
 const char *revision_text(enum revision revision);
-enum revision revision_negotiate(struct span asked);  // the same if we speak it, else our latest
+enum revision revision_negotiate(struct span asked);  // `asked` if it is supported, otherwise the latest
 
 #endif

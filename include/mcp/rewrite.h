@@ -1,4 +1,4 @@
-// Rewriting chosen strings inside JSON text while every other byte stays as it is.
+// Rewrites chosen values inside JSON text and keeps every other byte unchanged.
 #ifndef MCP_REWRITE_H
 #define MCP_REWRITE_H
 
@@ -9,23 +9,22 @@
 
 #define REWRITE_DEPTH 8
 
-// A path of member names; "*" stands for every element of an array, and "*:kind" for those elements that are objects
-// whose `type` is "kind", or for such an object alone, where it stands in place of an array. Where it does, rules by
-// member name do not count.
+// A path of member names. "*" matches every element of an array. "*:kind" matches the elements that are objects whose `type` is
+// "kind", and also such an object in place of the array; then rules by member name do not apply to that object.
 struct rewrite_rule {
     const char *path[REWRITE_DEPTH + 1];
     int what;
 };
 
-// Gets the raw JSON value at a rule's path. Appends its replacement (raw JSON) and returns true, or
-// returns false to leave it alone.
+// Called with the raw JSON value at a rule's path. Appends its replacement (raw JSON) and returns true, or
+// returns false to keep the value.
 typedef bool rewrite_fn(void *arg, int what, struct span raw, struct buf *out);
 
-// Rewrites valid JSON by at most 32 rules. True: `out` got the whole new text. False: nothing changed,
+// Rewrites valid JSON by at most 32 rules. True: the complete new text was appended to `out`. False: nothing changed, and
 // `out` is untouched.
 bool rewrite_json(struct span json, const struct rewrite_rule *rules, size_t count, rewrite_fn *fn, void *arg,
                   struct buf *out);
-// The same for JSON that lies in a blob: `out` gets the whole text, changed or not, and shares what stays as it is.
+// The same for JSON in a blob: `out` gets the complete text, changed or not, and shares its unchanged parts with the blob.
 void rewrite_shared(struct blob *owner, struct span json, const struct rewrite_rule *rules, size_t count,
                     rewrite_fn *fn, void *arg, struct pieces *out);
 

@@ -1,5 +1,5 @@
-// A SQLite file of ours: opening or making it with its tables, migrating an older one, refusing a foreign one, and SQLite's
-// errors in words.
+// SQLite files of Postern: opening or creating one with its tables, migrating an older version, refusing a foreign file, and
+// error messages.
 #ifndef STORE_DB_H
 #define STORE_DB_H
 
@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include <sqlite3.h>
 
-// One step of bringing a file up to date: the SQL that makes a file of the next version of it.
+// One step of a migration: the SQL that turns a file of one version into a file of the next.
 //
 // The predecessor that a gateway replaces writes to the file until it has ended, so its statements must still work on the
 // new tables: add, and remove only what the previous version no longer uses.
@@ -16,18 +16,18 @@ struct db_migration {
     const char *sql;  // may be ""
 };
 
-// What a file of this kind is.
+// The properties of a kind of file.
 struct db_kind {
     const char *what;                       // "a database of logins"
-    const char *if_lost;                    // what to do about a damaged one
+    const char *if_lost;                    // what to do if it is damaged
     int application;                        // PRAGMA application_id
     int version;                            // PRAGMA user_version
     int readable;                           // the oldest version that can be read without migrating it
     const struct db_migration *migrations;  // in order, up to `version`; ends with a row without SQL
-    bool open;                              // others may be given the file to read, and it may be in any folder
-    const char *fresh;                      // SQL, before anything is in it; or NULL
-    const char *settings;                   // SQL, each time it is opened to write
-    const char *tables;                     // SQL, once
+    bool open;             // other users may have the permission to read it, and it may be in any folder
+    const char *fresh;     // SQL, for an empty file; or NULL
+    const char *settings;  // SQL, each time it is opened to write
+    const char *tables;    // SQL, when the file is created
 };
 
 struct db {
@@ -36,20 +36,20 @@ struct db {
     const struct db_kind *kind;
 };
 
-// Opens the file, or makes it with its tables, for the owner. A file of an older version is migrated first, in one
-// transaction. It must be the owner's alone, in a folder nobody else may write to, unless its kind is open; and on a file
-// system where processes can lock. `path` is the database's from now on, also when this fails.
+// Opens the file, or creates it with its tables. A file of an older version is migrated first, in one transaction. Unless its
+// kind is open, the file must be accessible by its owner only, in a folder that other users cannot write to. It must be on a
+// file system where processes can lock. `path` belongs to the database from now on, also if this fails.
 bool db_open(struct db *db, const struct db_kind *kind, char *path, struct err *err) MUST_CHECK;
 bool db_open_to_read(struct db *db, const struct db_kind *kind, char *path, struct err *err) MUST_CHECK;
 void db_close(struct db *db);
 
 bool db_run(struct db *db, const char *sql, struct err *err) MUST_CHECK;
 bool db_ask(struct db *db, const char *sql, int64_t *number, struct err *err) MUST_CHECK;  // the first column
-sqlite3_stmt *db_prepare(struct db *db, const char *sql, struct err *err) MUST_CHECK;      // one that is kept
+sqlite3_stmt *db_prepare(struct db *db, const char *sql, struct err *err) MUST_CHECK;      // for repeated use
 bool db_begin(struct db *db, struct err *err) MUST_CHECK;   // a transaction that may write
 bool db_commit(struct db *db, struct err *err) MUST_CHECK;  // if it fails, nothing has changed
 void db_rollback(struct db *db);
-// What SQLite says, for people. False, as err_set().
+// Sets the error from SQLite's error state. Returns false, like err_set().
 bool db_fail(struct db *db, struct err *err);
 
 #endif

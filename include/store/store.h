@@ -22,23 +22,23 @@ struct store_job {
     struct store *store;
 };
 
-// Starts the worker, whose the records are from now on, also when this fails.
+// Starts the worker. The records belong to the store from now on, also if this fails.
 struct store *store_new(struct loop *loop, struct record_store *records, struct err *err) MUST_CHECK;
 // Lets all jobs that were started run, calls their `done`, and closes the records. Before loop_free(), and never from a
 // `done`.
 void store_free(struct store *store);
 
-// What others do to the records. It may be told too often, and where the system does not tell (records in memory, a
-// file system of another machine) it never is.
+// Changes of the records by any process. They may be reported too often, and are never reported where the system does not
+// support it (records in memory, a network file system).
 enum store_news {
-    STORE_WRITING,  // a process is at it, this one or another; what is written can be read in a moment
-    STORE_CLOSED,   // another process has closed them: whatever it has written can be read
+    STORE_WRITING,  // this or another process is writing; the change can be read in a moment
+    STORE_CLOSED,   // another process has closed the records: all of its changes can be read
 };
 void store_watch(struct store *store, void (*on_news)(void *arg, enum store_news news), void *arg);
 
 bool store_start(struct store *store, struct store_job *job) MUST_CHECK;  // false: too many are waiting
-// Waits until all jobs are done, or the time is over (false). For commands, which have nothing else to do, and for a
-// stop; outside of the loop's events.
+// Waits until all jobs are done, or the time is over (false). For commands, which have nothing else to do, and for shutting
+// down; not from an event of the loop.
 bool store_wait(struct store *store, int64_t timeout_ms);
 
 #endif

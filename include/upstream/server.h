@@ -1,4 +1,4 @@
-// What the configuration says of one server behind the gateway.
+// The configuration of one server behind the gateway (mcpServers.NAME).
 #ifndef UPSTREAM_SERVER_H
 #define UPSTREAM_SERVER_H
 
@@ -10,7 +10,7 @@ enum server_isolation { SERVER_SHARED, SERVER_PER_USER, SERVER_PER_SESSION };
 enum server_framing { SERVER_FRAMING_AUTO, SERVER_FRAMING_NEWLINE, SERVER_FRAMING_CONTENT_LENGTH };
 
 struct server_tls {
-    char *ca_file;  // NULL: the system's authorities alone
+    char *ca_file;  // NULL: only the system's authorities
 };
 
 struct server {
@@ -34,9 +34,9 @@ struct server {
 };
 
 extern const struct option_table server_options;
-// What a server is sent without a token to learn, from its 401, where a login begins: a request that changes nothing.
+// A request without side effects. It is sent without a token, to get the 401 whose challenge says where a login begins.
 extern const char server_probe[];
-// The one of that name in a list of struct server; NULL: none.
+// Finds a server by name in a list of struct server; NULL if there is no such server.
 const struct server *server_find(const struct option_items *servers, struct span name);
 
 #endif

@@ -1,5 +1,5 @@
-// One live connection to one configured server: requests go in, answers and the server's own messages
-// come out. It starts by itself when first needed and again after it died, with back-off.
+// One live connection to one configured server: it takes requests, and delivers answers and the server's own
+// messages. The first request starts the server. After a failure it is started again, with back-off.
 #ifndef UPSTREAM_UPSTREAM_H
 #define UPSTREAM_UPSTREAM_H
 
@@ -23,8 +23,8 @@ enum upstream_state {
     UPSTREAM_DOWN,      // not running; a request starts it
     UPSTREAM_STARTING,  // starting and shaking hands; requests wait
     UPSTREAM_READY,
-    UPSTREAM_BACKOFF,  // failed; requests are refused until it is tried again
-    UPSTREAM_CLOSING,  // asked to end; nothing is taken any more
+    UPSTREAM_BACKOFF,  // failed; requests are refused until the next attempt to start
+    UPSTREAM_CLOSING,  // closing; new requests fail
 };
 
 // Exactly one of the first three is set.
@@ -32,10 +32,10 @@ struct upstream_reply {
     const struct err *failure;
     struct span result;        // raw JSON, valid during the callback
     struct span error;         // raw JSON-RPC error object, valid during the callback
-    struct budget_hold *held;  // what the text is held by, for who keeps a copy of it; NULL: nothing, or `owner`
+    struct budget_hold *held;  // counts the text in a budget, for a receiver that copies it; NULL: nothing, or `owner`
     int64_t retry_after_ms;    // with an error: the server said when to try again; 0: it did not
-    struct blob *owner;   // of those bytes, for a receiver that refers to them later; NULL: the text is small, copy it
-    struct span message;  // with an owner: the whole message; the receiver may overwrite what is not result or error
+    struct blob *owner;        // contains those bytes, for a receiver that keeps them; NULL: the text is small, copy it
+    struct span message;  // with an owner: the whole message; the receiver may overwrite all but `result` and `error`
 };
 
 // Where a request is; src/upstream/request.c has the transitions.
@@ -48,7 +48,7 @@ enum upstream_request_state {
     UPSTREAM_REQUEST_FAILING,   // fails from the loop, or with its connection
 };
 
-// What a request is sent a second time with, each at most once.
+// Why a request was sent again. Each reason counts at most once for a request.
 enum upstream_retry {
     UPSTREAM_RETRY_SESSION = 1 << 0,  // another session
     UPSTREAM_RETRY_TOKEN = 1 << 1,    // another token
@@ -63,9 +63,9 @@ struct upstream_request {
     // token, for a connection, or to be sent again. False: it fails with this error, and nothing is sent. May be NULL.
     bool (*may_send)(struct upstream_request *request, struct err *err);
     void *arg;
-    const struct identity *who;  // whose call it is; NULL: the connection's own business
-    const char *list;            // the member of the result whose elements are good one by one; NULL: it is good or not
-    struct budget *memory;       // that an answer counts for while it is read; NULL: the connection's
+    const struct identity *who;  // the caller that the request is made for; NULL: the gateway itself
+    const char *list;       // the member of the result whose valid elements are used although others are not; or NULL
+    struct budget *memory;  // counts the answer while it is read; NULL: the budget of the connection
     // private to the upstream and its transport
     struct upstream *upstream;
     enum upstream_request_state state;
@@ -74,29 +74,30 @@ struct upstream_request {
     struct loop_timer timeout;
     int64_t started_ms;
     int64_t held_until_ms;
-    int64_t patience_ms;  // that the server asked for with its answer
-    int64_t stopped_ms;   // since when its time does not count; 0: it does
+    int64_t patience_ms;  // the Retry-After of the server's answer
+    int64_t stopped_ms;   // when its clock was stopped; 0: it runs
     struct blob *text;    // while it waits for the server to be ready, or may be sent again
     void *transfer;
-    bool initial;      // the handshake's
-    unsigned retried;  // with which of enum upstream_retry it was sent again
+    bool initial;      // it is the initialize of the handshake
+    unsigned retried;  // the set of enum upstream_retry for which it was sent again
 };
 
-// Who owns the connection hears of everything that answers no request.
+// Callbacks to the owner of the connection, for everything but the answers to its requests.
 struct upstream_listener {
     void (*on_state)(void *arg, struct upstream *upstream);
-    // `origin`: the request on whose own stream it came (HTTP only), or NULL.
+    // `origin`: the request on whose own stream the message came (HTTP only), or NULL.
     void (*on_notification)(void *arg, struct upstream *upstream, const struct message *message,
                             struct upstream_request *origin);
     void (*on_request)(void *arg, struct upstream *upstream, const struct message *message,
                        struct upstream_request *origin);
-    // Asked before it starts, each time; NULL: it always may. After true comes, sooner or later, another state than
-    // UPSTREAM_STARTING and UPSTREAM_READY. After false with ERR_PROCESSES, requests fail with that, and the next one asks again.
+    // Called before each start; NULL: the server may always start. A start that was allowed ends with a state other than
+    // UPSTREAM_STARTING and UPSTREAM_READY. After false with ERR_PROCESSES, requests fail with this error, and the next
+    // request asks again.
     bool (*may_start)(void *arg, struct err *err);
 };
 
 struct upstream_abilities {
-    bool tools_changed, prompts_changed, resources_changed;  // it says so when that list changes
+    bool tools_changed, prompts_changed, resources_changed;  // the server announces changes of this list
     bool tools, prompts, resources, completions, logging, tasks, tasks_list;
 };
 
@@ -104,49 +105,51 @@ struct upstream_spec {
     struct loop *loop;
     struct http_client *http;
     const struct server *server;
-    const char *capabilities;  // what we declare as a client, raw JSON object
+    const char *capabilities;  // the capabilities of the gateway as a client, raw JSON object
     size_t max_message;
     const struct upstream_listener *listener;
     void *arg;
-    struct access *access;                 // what is presented to the server; NULL: nothing. Outlives the upstream
-    struct identity_assertion *assertion;  // tells it who calls; NULL: nothing does. Outlives the upstream
-    struct offload *background;  // reads large messages; NULL: they are read on the loop. Outlives the upstream
-    struct budget
-        *memory;  // that messages of the server count for while they are read; NULL: none. Outlives the upstream
+    // These four outlive the upstream.
+    struct access *access;                 // provides the Authorization header; NULL: none is sent
+    struct identity_assertion *assertion;  // identifies the caller to the server; NULL: nothing does
+    struct offload *background;            // parses large messages; NULL: they are parsed on the loop
+    struct budget *memory;                 // counts messages of the server while they are read; NULL: they do not count
 };
 
 struct upstream *upstream_new(const struct upstream_spec *spec);
 void upstream_start(struct upstream *upstream);
-// Its grant is another one now: the connection that began with the old one is given up, and the next request begins anew.
+// To be called when the grant was replaced. Gives up the connection that was opened with the old grant; the next request opens
+// a new one.
 void upstream_restart(struct upstream *upstream);
-// Ends it within the time; on_closed comes when nothing of it is left, and may call upstream_free().
+// Closes the connection within the time. on_closed is called when it has ended, and may call upstream_free().
 void upstream_close(struct upstream *upstream, int64_t within_ms,
                     void (*on_closed)(void *arg, struct upstream *upstream), void *arg);
 void upstream_free(struct upstream *upstream);
 
-// The id the request will have, which may also serve as its progress token.
+// Returns the id that the request will have, which may also serve as its progress token.
 uint64_t upstream_request_reserve(struct upstream *upstream, struct upstream_request *request);
 // Sends a reserved request. A failure arrives through on_reply too, never before this returns.
 void upstream_request_send(struct upstream_request *request, const char *method, struct span params);
-// The same for a message that is written already, with the id of the request. Takes over the reference.
+// The same for a complete message, which contains the id of the request. Takes over the reference.
 void upstream_request_send_message(struct upstream_request *request, struct blob *message);
-// Forgets it and tells the server; on_reply will not be called. Harmless when it is not in flight.
+// Forgets the request and sends notifications/cancelled; on_reply will not be called. No effect if it is not in flight.
 void upstream_request_cancel(struct upstream_request *request, const char *reason);
-// Forgets it; true: the server has got it, under `request->id`: upstream_message_cancelled() is to follow.
+// Forgets the request. True: it was sent, under `request->id`, and the caller of this function has to call
+// upstream_message_cancelled().
 bool upstream_request_forget(struct upstream_request *request) MUST_CHECK;
 void upstream_message_cancelled(struct upstream *upstream, uint64_t id, const char *reason);
-// While somebody is asked on its behalf it may take at least this long; 0: no longer.
+// Extends the timeout of the request to at least this time, while a question of the server to the caller is open. 0: ends that.
 void upstream_request_hold(struct upstream_request *request, int64_t patience_ms);
 
 void upstream_message_notify(struct upstream *upstream, const char *method, struct span params);
 void upstream_message_answer(struct upstream *upstream, struct span id, struct span result);
 void upstream_message_refuse(struct upstream *upstream, struct span id, int code, const char *reason);
-// A whole message, as it is: an answer, or a notification. Both take over the reference.
+// Sends a complete message unchanged: an answer, or a notification. Both take over the reference.
 void upstream_message_pass(struct upstream *upstream, struct blob *message);
 void upstream_message_pass_notification(struct upstream *upstream, struct blob *message);
 
-// Nothing more is read from the server, and nothing of what was read is handed on, until upstream_resume(): for a listener that
-// cannot keep up. Both may be called from its callbacks, and are harmless when they change nothing.
+// Stops reading from the server and delivering messages until upstream_resume(), for a listener that cannot keep up. Both may be
+// called from the listener's callbacks, and repeated calls have no effect.
 void upstream_pause(struct upstream *upstream);
 void upstream_resume(struct upstream *upstream);
 
@@ -154,13 +157,14 @@ enum upstream_state upstream_state(const struct upstream *upstream);
 const struct server *upstream_server(const struct upstream *upstream);
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream);
 struct span upstream_instructions(const struct upstream *upstream);  // decoded; empty if none
-struct span upstream_declared(const struct upstream *upstream);  // capabilities, raw JSON; empty: none, or above 16 KiB
+struct span upstream_declared(
+    const struct upstream *upstream);  // capabilities, raw JSON; empty if none, or above 16 KiB
 enum revision upstream_revision(const struct upstream *upstream);
 const char *upstream_problem(const struct upstream *upstream);  // why it is down, for operators; "" if it is not
-bool upstream_needs_login(const struct upstream *upstream);     // and whether that is why
-// Why it was not even started: ERR_LOGIN, ERR_PROCESSES; ERR_NONE: it was, or no request has needed it yet.
+bool upstream_needs_login(const struct upstream *upstream);     // it is down because a login is needed
+// ERR_LOGIN or ERR_PROCESSES if the server could not be started for this reason; otherwise ERR_NONE.
 enum err_code upstream_refusal(const struct upstream *upstream);
-// It is in a pause that the server asked for (Retry-After): how long from now; 0: it is not.
+// How much is left of a pause that the server asked for (Retry-After), in milliseconds; 0: it is not in such a pause.
 int64_t upstream_pause_left(const struct upstream *upstream);
 // Appends the last lines, at most `max`, that a stdio server wrote to stderr since it was last started.
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out);

@@ -1,10 +1,10 @@
-// Owns arenas: chunks that grow, are wiped and freed together at the end of a call.
+// Owns arenas: chunks of memory that are wiped and freed together at the end of a call.
 #include "base/arena.h"
 #include "base/mem.h"
 #include <stdalign.h>
 #include <stdlib.h>
 
-#define CHUNK_SIZE 3040  // with its head, 3 KiB: most calls need no more
+#define CHUNK_SIZE 3040  // 3 KiB with its header: enough for most calls
 
 struct arena_chunk {
     struct arena_chunk *next;

@@ -1,19 +1,20 @@
-// Owns token buckets: their arithmetic, and the table that keeps them few.
+// Owns token buckets: their arithmetic, and the table that bounds their number.
 //
-// Whole numbers only. What is in a bucket is counted in parts of a call: a call is `window_ms` parts, and each
-// millisecond brings `calls` parts, so a rate such as 7 calls in 60 s is exact, and so is the time to wait.
+// The arithmetic has whole numbers only. The content of a bucket is counted in parts of a call: a call is `window_ms`
+// parts, and each millisecond adds `calls` parts. So a rate such as 7 calls in 60 s is exact, and so is the time to
+// wait.
 #include "base/bucket.h"
 #include "base/check.h"
 #include "base/mem.h"
 #include <stdlib.h>
 
-#define IDLE_LOOKED_AT 2  // for each new bucket, so that old ones go faster than new ones come
+#define IDLE_LOOKED_AT 2  // for each new bucket, so that idle buckets are dropped faster than new ones come
 
 struct bucket {
     struct bucket_table *table;
     struct list node;  // in table->free, unless held
     struct bucket_rate rate;
-    int64_t parts, filled_ms;  // what was in it when
+    int64_t parts, filled_ms;  // the content at the time `filled_ms`
     int64_t held;
     size_t key_len;
     char key[];
@@ -29,7 +30,7 @@ static void fill(struct bucket *bucket, int64_t now_ms)
     if (!bucket->rate.calls || passed <= 0)
         return;
     bucket->filled_ms = now_ms;
-    if (passed > (full - bucket->parts) / bucket->rate.calls)  // first, so that nothing overflows
+    if (passed > (full - bucket->parts) / bucket->rate.calls)  // checked first, so that nothing overflows
         bucket->parts = full;
     else
         bucket->parts += passed * bucket->rate.calls;
@@ -83,7 +84,7 @@ static void drop(struct bucket *bucket)
     free(bucket);
 }
 
-// Room for one more: the idle ones go, and if it must be the one that was not used for the longest time.
+// Frees a place for a bucket: drops full buckets that are not in use, and if necessary the least recently used one.
 static bool make_room(struct bucket_table *table, int64_t now_ms)
 {
     int looked_at = 0;

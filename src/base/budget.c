@@ -1,4 +1,4 @@
-// Owns byte budgets: who may hold how much, who waits, and who may use the reserve.
+// Owns byte budgets: the bounds on holds, the order in which holds wait, and the use of the reserve.
 #include "budget.h"
 #include "base/check.h"
 #include "base/mem.h"
@@ -39,8 +39,8 @@ void budget_unref(struct budget *budget)
     }
 }
 
-// What a hold of this size may use together with the others, beside the reserve: an eighth is for small ones, so that these
-// find room while large answers wait for theirs.
+// The bytes that a hold of this size may use together with the others, apart from the reserve. An eighth is open only
+// to small holds, so that they can grow while large answers wait.
 static size_t open_to(const struct budget *budget, size_t bytes)
 {
     size_t open = budget->bound - budget->reserve;
@@ -54,7 +54,7 @@ static struct budget *root_of(struct budget *budget)
     return budget;
 }
 
-// ---- room -----------------------------------------------------------------------------------
+// ---- bounds ---------------------------------------------------------------------------------
 
 static bool fits(const struct budget *budget, const struct budget_hold *hold, size_t more)
 {
@@ -70,7 +70,7 @@ static bool fits(const struct budget *budget, const struct budget_hold *hold, si
     return used <= open && more <= open - used;
 }
 
-// The highest level below `end` that has no room; NULL: all have.
+// The highest level below `end` whose bound would be exceeded. NULL: the bytes fit at every level.
 static struct budget *find_full(struct budget *from, const struct budget *end, const struct budget_hold *hold,
                                 size_t more)
 {
@@ -81,7 +81,7 @@ static struct budget *find_full(struct budget *from, const struct budget *end, c
     return full;
 }
 
-// Of this budget the oldest, else of those below in turn. False: nothing is spare.
+// Asks the oldest spare hold of this budget, else those of the budgets below in turn. False: no hold is spare.
 static bool give_up_one(struct budget *budget)
 {
     if (!list_empty(&budget->spare)) {
@@ -102,7 +102,7 @@ static bool give_up_one(struct budget *budget)
     return false;
 }
 
-// The same, after others of the lowest level have given up what is spare.
+// Like find_full(), after spare holds of the lowest level have been asked to give up bytes.
 static struct budget *make_room(struct budget *from, const struct budget *end, const struct budget_hold *hold,
                                 size_t more)
 {
@@ -134,7 +134,8 @@ void budget_set_bound(struct budget *budget, size_t bound, size_t reserve)
     tell_room(root_of(budget));
 }
 
-// From below: a hold that has the reserve of a level and waits for that of the next waits for a hold that can go on.
+// Takes reserves from the lowest level up. So a hold that has the reserve of a level and waits for that of the next
+// level waits for a hold that can proceed.
 static bool take_reserves(struct budget_hold *hold, const struct budget *up_to)
 {
     for (struct budget *at = hold->budget;; at = at->parent) {
@@ -154,7 +155,7 @@ static void leave_reserves(struct budget *from, const struct budget *end, const 
             from->favoured = NULL;
 }
 
-// The one whose turn it is waits for nothing that others only keep: some of the reserve may have become spare.
+// When its turn comes, a hold does not wait for bytes that others only keep: some of the reserve may have become spare.
 static struct budget *try_waiting(struct budget_hold *hold, size_t more)
 {
     struct budget *full = make_room(hold->budget, NULL, hold, more);
@@ -233,7 +234,7 @@ void budget_shrink(struct budget_hold *hold, size_t less)
     tell_room(root_of(hold->budget));
 }
 
-// The lowest level that both are below.
+// The lowest level that is above both, or one of them.
 static struct budget *shared(struct budget *one, const struct budget *other)
 {
     for (; one; one = one->parent)
@@ -243,7 +244,7 @@ static struct budget *shared(struct budget *one, const struct budget *other)
     return NULL;
 }
 
-// Counts it for `budget` in place of its own.
+// Moves the bytes of the hold from its own budget to `budget`.
 static void count_for(struct budget_hold *hold, struct budget *budget)
 {
     struct budget *old = hold->budget, *end = shared(old, budget);

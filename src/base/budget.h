@@ -1,10 +1,10 @@
-// What only base itself does with a hold.
+// Functions on holds for the room base alone.
 #ifndef BUDGET_H
 #define BUDGET_H
 
 #include "base/budget.h"
 
-// Others may use the reserves that it has.
+// Gives up the reserves of the hold.
 void budget_step_back(struct budget_hold *hold);
 
 #endif

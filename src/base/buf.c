@@ -25,7 +25,7 @@ void buf_clear(struct buf *buf)
     buf->overflow = buf->no_memory = false;
 }
 
-// One byte more than asked for is always there, for the NUL of buf_text().
+// Always one byte more than asked for, for the NUL of buf_text().
 static size_t room_for(const struct buf *buf, size_t extra)
 {
     size_t need = buf->len + extra + 1, room = buf->room ? buf->room : 64;
@@ -75,7 +75,7 @@ void buf_put_more(struct buf *buf, const void *bytes, size_t len)
     buf->len += len;
 }
 
-// Two digits for each division.
+// Two digits with each division.
 void buf_put_int(struct buf *buf, int64_t value)
 {
     static const char pairs[] =

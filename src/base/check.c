@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-// Straight to standard error: the log has a queue and a thread, and may be what is broken.
+// Writes to standard error directly: the log has a queue and a thread, and may itself be broken.
 void check_failed(const char *condition, const char *file, int line)
 {
     dprintf(STDERR_FILENO, "postern: invariant does not hold: %s (%s:%d)\n", condition, file, line);

@@ -1,4 +1,4 @@
-// Owns the error table's look-ups and the one way to set an error.
+// Owns the look-ups in the error table, and setting an error.
 #include "base/err.h"
 #include "base/scan.h"
 #include <stdarg.h>
@@ -26,7 +26,8 @@ bool err_set_at(struct err *err, enum err_code code, const char *where, const ch
     va_start(args, format);
     vsnprintf(err->detail, sizeof err->detail, format, args);
     va_end(args);
-    scan_mend(err->detail, strlen(err->detail));  // what was cut, here or by the format, may end inside a character
+    // A text that was cut, here or by the caller's format, may end inside a character.
+    scan_mend(err->detail, strlen(err->detail));
     return false;
 }
 

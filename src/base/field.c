@@ -1,4 +1,4 @@
-// Owns what may stand in a header field of HTTP: a line break in one would begin another.
+// Owns the characters that a header field of HTTP may contain: with a line break, a field would become two.
 #include "base/field.h"
 
 static const bool name_chars[256] = {
@@ -19,7 +19,7 @@ bool field_is_name(struct span name)
 
 #define EACH_BYTE(value) (UINT64_MAX / 255 * (value))
 
-// Is one of eight bytes below 0x20, or 0x7F?
+// Whether one of eight bytes is below 0x20, or 0x7F.
 static bool has_control(uint64_t bytes)
 {
     uint64_t below = (bytes - EACH_BYTE(0x20)) & ~bytes, other = bytes ^ EACH_BYTE(0x7F);
@@ -27,7 +27,8 @@ static bool has_control(uint64_t bytes)
     return (below | del) & EACH_BYTE(0x80);
 }
 
-// Tokens are long, and every request has one: eight bytes at a time, and each of them only where there may be a tab.
+// Tokens are long, and every request has one. So eight bytes are checked at a time, and single bytes only where a tab
+// may be.
 bool field_is_value(struct span value)
 {
     size_t i = 0;

@@ -1,6 +1,6 @@
 // Owns Unicode simple case folding (CaseFolding.txt, statuses C and S): one code point to one.
 //
-// Readers of JSON that ignore the case of member names compare by it, or by less: Go's encoding/json, .NET.
+// JSON parsers that ignore the case of member names, such as Go's encoding/json and .NET, compare by it or by a subset.
 // Of all code points outside ASCII only U+017F (long s) and U+212A (kelvin sign) fold into ASCII.
 // tests/lint/fold-table writes the table and checks it.
 #include "base/fold.h"
@@ -92,7 +92,7 @@ static uint32_t fold(uint32_t c)
     return inside ? (uint32_t)((int32_t)c + run->delta) : c;
 }
 
-// The code point at *at, folded; *at moves behind it.
+// Returns the code point at *at, folded, and moves *at behind it.
 static uint32_t next(const char **at)
 {
     const unsigned char *byte = (const unsigned char *)*at;

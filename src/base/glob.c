@@ -1,4 +1,4 @@
-// Owns glob matching: in one pass over pattern and text, whatever they are.
+// Owns glob matching, in one pass over any pattern and text.
 #include "base/glob.h"
 #include "base/buf.h"
 #include "base/mem.h"
@@ -15,7 +15,8 @@ static int next(const char **at)
     return (unsigned char)c;
 }
 
-// The literal text at *pattern up to a star or the end, where *pattern is then. One with escapes is put to `room`.
+// The literal text at *pattern up to a star or the end, to which *pattern moves. A text with escapes is written to
+// `room`.
 static struct span take_literal(const char **pattern, struct buf *room)
 {
     size_t plain = strcspn(*pattern, "*\\");
@@ -30,7 +31,7 @@ static struct span take_literal(const char **pattern, struct buf *room)
     return buf_span(room);
 }
 
-// After a star: each literal is found as early as it can be, and the last one at the end.
+// After a star: finds each literal as early as possible, and the last one at the end of the text.
 static bool match_rest(const char *pattern, struct span text, struct buf *room)
 {
     for (;;) {
@@ -64,7 +65,7 @@ bool glob_match(const char *pattern, struct span text)
     return yes;
 }
 
-// A star stands for any run of any bytes, so only a star takes all of them: like a byte that no pattern has, which is NUL.
+// Only a star matches a star of the narrow pattern. So a star is replaced by a byte that no pattern contains: NUL.
 bool glob_covers(const char *wide, const char *narrow)
 {
     char *text = mem_alloc(strlen(narrow) + 1);

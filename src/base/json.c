@@ -1,4 +1,4 @@
-// Owns loading jansson trees, with errors that say where.
+// Owns loading jansson trees, with errors that give the position.
 #include "base/json.h"
 #include "base/buf.h"
 #include "base/mem.h"
@@ -12,7 +12,8 @@
 
 #define FILE_MAX ((size_t)16 << 20)
 
-// Configurations and documents of authorization servers hold secrets, and jansson does not know which of their texts.
+// Configurations and documents of authorization servers hold secrets, and jansson does not know which strings are
+// secret, so every block is wiped.
 static void wiping_free(void *block)
 {
     if (block)
@@ -22,7 +23,7 @@ static void wiping_free(void *block)
 
 void json_setup(void) { json_set_alloc_funcs(malloc, wiping_free); }
 
-// Jansson quotes the text near the problem as it stands there.
+// Jansson quotes the text near the problem without escaping it.
 static void hide_controls(char *text)
 {
     for (; *text; text++)

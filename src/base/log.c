@@ -16,7 +16,7 @@ static enum log_format line_format = LOG_FORMAT_TEXT;
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 
 static bool queued;                                       // set while there is one thread
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // guards what follows
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // guards the variables below
 static struct log_queue queue;
 static struct log_limit limit;
 static uint64_t left_out;
@@ -86,7 +86,7 @@ static void enqueue(enum log_level level, const char *message, const struct log_
     buf_release(&line);
 }
 
-// Reports lines that were dropped where they would have been, and lines that were left out when their window ends.
+// Reports dropped lines where they would have been, and lines that were left out when their window ends.
 static void report_gaps(int64_t now_ms)
 {
     struct log_window window;
@@ -161,6 +161,6 @@ void log_write(enum log_level level, const char *message, const struct log_field
     struct buf line = {0};
     put_line(&line, level, message, fields);
     ssize_t written = write(STDERR_FILENO, line.at, line.len);
-    (void)written;  // nowhere to complain to
+    (void)written;  // a failure cannot be reported anywhere
     buf_release(&line);
 }

@@ -1,8 +1,8 @@
-// Owns bounding log lines: the windows in which lines of an event and a source are counted.
+// Owns bounding log lines: the windows in which the lines of an event and a source are counted.
 #include "log_limit.h"
 #include <stdio.h>
 
-// What the source fields of a line say, with a space between; "-" says nothing.
+// The values of the source fields of a line, separated by spaces, except "-".
 static void read_source(const struct log_field *fields, char *out, size_t size)
 {
     static const char *const names[] = {"server", "tenant", "subject", "address", "file"};
@@ -17,7 +17,7 @@ static void read_source(const struct log_field *fields, char *out, size_t size)
             }
 }
 
-// The open window of an event and a source, a new one, or NULL if there is no place.
+// The open window of an event and a source, or a new one. NULL: all windows are in use.
 static struct log_window *find(struct log_window *windows, size_t count, const struct log_window *wanted,
                                int64_t now_ms)
 {

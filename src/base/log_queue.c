@@ -1,8 +1,8 @@
-// Owns writing lines to a descriptor without waiting for its reader: the queue, and what was dropped.
+// Owns writing lines to a descriptor without waiting for its reader: the queue, and the count of dropped lines.
 //
-// O_NONBLOCK is a flag of the open file, which the shell and other programs on the same terminal or pipe share with us. So
-// a pipe or a terminal is opened once more for ourselves; a socket has a flag for each write. If it may not be opened (it
-// belongs to another user), poll() says whether a pipe has room for PIPE_BUF bytes.
+// O_NONBLOCK is a flag of the open file, which the shell and other programs on the same terminal or pipe share. So a
+// pipe or a terminal is opened again for the gateway alone; for a socket, each write has a flag. If it may not be
+// opened (it belongs to another user), poll() says whether a pipe can take PIPE_BUF bytes.
 #include "log_queue.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define GAP_ROOM 4096  // for the line that tells of dropped ones
+#define GAP_ROOM 4096  // for the line that reports dropped lines
 
 void log_queue_open(struct log_queue *queue, int fd)
 {
@@ -60,7 +60,7 @@ static ssize_t write_some(const struct log_queue *queue, struct span text)
     return write(queue->fd, text.at, text.len);
 }
 
-// Writes one line and gives how much of it is over and done with: less than all if it has to wait.
+// Writes one line and returns how many of its bytes are finished with: not all of them if the line has to wait.
 static size_t write_line(struct log_queue *queue, struct span line)
 {
     size_t done = 0;

@@ -36,7 +36,7 @@ static uint64_t word_at(const char *at, size_t len)
     return word;
 }
 
-// Sixteen bytes at a time. No word is multiplied with anything that is known to who chooses the keys.
+// Sixteen bytes at a time. Each word is multiplied only with a secret value, so that keys cannot be chosen to collide.
 static uint64_t hash_of(struct span key)
 {
     uint64_t secret = seed(), hash = mix(secret ^ key.len, 0x9E3779B97F4A7C15ULL);
@@ -44,7 +44,7 @@ static uint64_t hash_of(struct span key)
     size_t left = key.len;
     for (; left > 16; at += 16, left -= 16)
         hash = mix(word_at(at, 8) ^ secret, word_at(at + 8, 8) ^ hash);
-    if (left >= 8)  // the two may overlap
+    if (left >= 8)  // the two words may overlap
         hash = mix(word_at(at, 8) ^ secret, word_at(at + left - 8, 8) ^ hash);
     else if (left)
         hash = mix(word_at(at, left) ^ secret, hash);

@@ -1,4 +1,4 @@
-// Owns allocation: every block comes from here, and failure ends the process loudly, unless the size came from outside.
+// Owns allocation: every block is allocated here, and a failure ends the process, unless the size came from outside.
 #include "mem.h"
 #include <malloc.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@
 #define TRIM_PAD ((size_t)1 << 20)
 #define DISCARD_MIN ((size_t)1 << 20)
 #define DISCARD_STEP ((size_t)256 << 10)
-#define PAGE ((size_t)64 << 10)  // at least, on every system
+#define PAGE ((size_t)64 << 10)  // the smallest page size, on every system
 
 static void *checked(void *block, size_t size)
 {
@@ -40,8 +40,8 @@ char *mem_string(const char *text) { return text ? mem_copy(text, strlen(text)) 
 
 char *mem_span(struct span s) { return mem_copy(s.at, s.len); }
 
-// Whole pages go back to the system instead, a few at a time: to unmap many takes milliseconds, for which the address space
-// is locked, and the loop would wait for a worker of low priority that is not running.
+// Whole pages are returned to the system instead, a few at a time: unmapping many takes milliseconds, for which the
+// address space is locked, and the loop would wait for a worker of low priority that does not get the processor.
 void mem_wipe(void *block, size_t len)
 {
     char *at = block, *end = at + len;
@@ -57,7 +57,8 @@ void mem_wipe(void *block, size_t len)
     explicit_bzero(at, (size_t)(end - at));
 }
 
-// The C library gives back only the end of its heap, and one long-lived block there keeps all the rest.
+// The C library returns only the end of its heap to the system, and one long-lived block there keeps all memory below
+// it.
 void mem_give_back(void)
 {
     if (mallinfo2().fordblks > FREE_MAX)

@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 
-void *mem_try_resize(void *block, size_t size);  // NULL: there is not so much, and the block stays as it is
+void *mem_try_resize(void *block, size_t size);  // NULL: out of memory, and the block is unchanged
 void mem_wipe(void *block, size_t len);          // before it is freed
 
 #endif

@@ -92,7 +92,7 @@ static bool has_line(struct buf *lines, const char *line)
     return false;
 }
 
-// False: the variable must be set.
+// False: an unset variable is an error.
 static bool note_unset(const char *name, struct option_unset *unset)
 {
     if (!unset)
@@ -363,7 +363,7 @@ bool option_parse(const struct option_table *table, const json_t *tree, void *in
         if (!row->name && strcmp(key, "$schema") != 0)
             return unknown_key(table, key, place, err);
     }
-    bool unknown = false;  // some value of its own
+    bool unknown = false;  // at least one value of its own is not known
     for (const struct option *row = table->rows; row->name; row++) {
         size_t before = place->unset ? place->unset->uses : 0;
         if (!parse_row(row, tree, into, place, err))

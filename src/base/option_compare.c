@@ -1,7 +1,7 @@
 // Owns comparing two objects of an option table.
 //
-// Values are compared as they are in memory, so two secrets that are both shown as "***" are told apart. Named objects are
-// matched by name and arrays of objects by index.
+// Values are compared in memory, so two different secrets, both shown as "***", differ. Named objects are matched by
+// name and arrays of objects by index.
 #include "base/option_compare.h"
 #include <stdlib.h>
 
@@ -99,7 +99,7 @@ bool option_compare_items_equal(const struct option_table *table, const struct o
     return items_equal(&(struct option){.type = OPTION_OBJECTS, .sub = table}, one, other);
 }
 
-// ---- what differs ---------------------------------------------------------------------------
+// ---- differences ----------------------------------------------------------------------------
 
 struct option_comparison {
     option_compare_fn *report;

@@ -1,12 +1,12 @@
-// Owns texts that are made of parts of others.
+// Owns texts that are composed of parts of other texts.
 #include "base/pieces.h"
 #include "base/mem.h"
 #include <stdlib.h>
 
-#define COPIED_MAX \
-    1024  // bytes that are cheaper to copy than to refer to; also bounds the parts of a text of many changes
-#define FLAT_MAX \
-    ((size_t)64 << 10)  // what is larger is a part, even if it is the only one: its readers do not copy it whole
+// Bytes that are cheaper to copy than to refer to. This also bounds the parts of a text with many changes.
+#define COPIED_MAX 1024
+// A larger text becomes a part even if it is the only one, since its readers do not copy it as a whole.
+#define FLAT_MAX ((size_t)64 << 10)
 
 static void add(struct pieces *pieces, struct blob *owner, struct span text)
 {
@@ -18,7 +18,7 @@ static void add(struct pieces *pieces, struct blob *owner, struct span text)
     pieces->len += text.len;
 }
 
-// The text of its own becomes a part.
+// Makes a part of the text in `tail`.
 static void seal(struct pieces *pieces)
 {
     if (!pieces->tail.len)

@@ -1,4 +1,4 @@
-// Owns how JSON Pointers are spelt.
+// Owns the syntax of JSON Pointers.
 #include "base/pointer.h"
 
 bool pointer_step(const char **pointer, struct buf *step)

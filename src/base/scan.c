@@ -1,7 +1,7 @@
 // Owns the strict JSON scanner: RFC 8259 grammar, valid UTF-8, bounded depth, spans instead of a tree.
 //
-// Fuzzed against jansson (tests/fuzz/fuzz_scan.c): what the one accepts the other accepts, but for
-// numbers beyond double range, "\u0000" and lone surrogates, which only the scanner takes, because it converts nothing.
+// Fuzzed against jansson (tests/fuzz/fuzz_scan.c): both accept the same documents, except for numbers beyond double
+// range, "\u0000" and lone surrogates, which only the scanner accepts, because it converts nothing.
 //
 // A lone surrogate is the escape of half a pair, such as "\ud83d": JSON.stringify and json.dumps write it for an emoji
 // cut in half. Decoded, it is the three bytes that UTF-8 would use if surrogates were characters (WTF-8); nothing else
@@ -41,7 +41,7 @@ void scan_space(struct scan *scan)
     }
 }
 
-// Over what needs no look: no quote, no backslash, no control character, pure ASCII.
+// Skips bytes without special meaning: no quote, no backslash, no control character, only ASCII.
 #ifdef __SSE2__
 static const char *skip_plain(const char *at, const char *end)
 {
@@ -69,7 +69,7 @@ static const char *skip_plain(const char *at, const char *end)
 static const bool simple_escapes[256] = {
     ['"'] = true, ['\\'] = true, ['/'] = true, ['b'] = true, ['f'] = true, ['n'] = true, ['r'] = true, ['t'] = true};
 
-// Over the same and escapes of one character, 64 bytes at a time: nearly all of a large text result.
+// Skips the same bytes and escapes of one character, 64 bytes at a time: nearly all of a large text result.
 #ifdef __x86_64__
 #define AVX2 __attribute__((target("avx2")))
 
@@ -78,7 +78,7 @@ AVX2 static uint64_t mask64(__m256i low, __m256i high)
     return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high) << 32;
 }
 
-// Those of the 32 bytes that are one of "\/bfnrt: the tables have a common bit for their low and their high half.
+// Finds the bytes that are one of "\/bfnrt, 32 at a time: the tables share a bit for their low and their high half.
 AVX2 static __m256i find_simple(__m256i bytes)
 {
     const __m256i low_half = _mm256_setr_epi8(0, 0, 13, 0, 8, 0, 4, 0, 0, 0, 0, 0, 2, 0, 4, 1, 0, 0, 13, 0, 8, 0, 4, 0,
@@ -90,8 +90,8 @@ AVX2 static __m256i find_simple(__m256i bytes)
     return _mm256_cmpgt_epi8(common, _mm256_setzero_si256());
 }
 
-// Those that are escaped. In a run of backslashes every second one is, and what follows it is if the run is odd: the
-// subtraction carries through each run to its end (as in simdjson).
+// Finds escaped bytes. In a run of backslashes every second one is escaped, and so is the byte after a run of odd length:
+// the subtraction carries through each run to its end (as in simdjson).
 static uint64_t find_escaped(uint64_t slashes)
 {
     const uint64_t odd = 0xAAAAAAAAAAAAAAAAU;
@@ -175,7 +175,7 @@ static int hex4(const char *at, const char *end)
     return value;
 }
 
-// After the backslash.
+// After the backslash of an escape.
 static bool scan_escape(struct scan *scan)
 {
     if (scan->at >= scan->end)
@@ -278,7 +278,7 @@ static void keys_release(struct keys *keys)
 {
     for (size_t i = 0; i < keys->count; i++) {
         struct span key = keys->many ? keys->many[i] : keys->few[i];
-        if (key.at[-1] != '"')  // decoded copies carry a zero byte in front instead of the quote
+        if (key.at[-1] != '"')  // decoded copies have a zero byte in front instead of the quote
             free((char *)(uintptr_t)(key.at - 1));
     }
     free(keys->many);
@@ -297,7 +297,7 @@ static bool keys_grow(struct keys *keys)
     return true;
 }
 
-// False: there is no memory for it. How many there are, and how long, comes from outside.
+// False: out of memory. The number of keys, and their length, are determined from outside.
 static bool keys_add(struct keys *keys, struct span raw)
 {
     size_t room = keys->many ? keys->room : sizeof keys->few / sizeof *keys->few;
@@ -381,7 +381,7 @@ static bool object_at(struct scan *scan, unsigned depth, struct keys *keys)
     for (bool first = true; (step = scan_key(scan, first, &key)) == SCAN_MEMBER; first = false) {
         if (keys && !keys_add(keys, key)) {
             scan->no_memory = true;
-            return fail(scan, "no memory to compare its keys");
+            return fail(scan, "out of memory while comparing the keys of an object");
         }
         if (!value_at(scan, &value, depth))
             return false;
@@ -467,7 +467,7 @@ bool scan_document(struct span text, bool reject_duplicates, struct span *value,
     if (ok) {
         scan_space(&scan);
         if (scan.at != scan.end)
-            ok = fail(&scan, "something follows the JSON value");
+            ok = fail(&scan, "unexpected text after the JSON value");
     }
     return ok || err_set(err, scan.no_memory ? ERR_TOO_MANY : ERR_PARSE, "byte %zu: %s", (size_t)(scan.at - scan.start),
                          scan.problem);
@@ -635,7 +635,7 @@ static void put_codepoint(struct buf *out, unsigned cp)
     buf_put(out, utf8, len);
 }
 
-// The second half of the pair whose first half ends at `at`, an escape as well; -1: it is not there.
+// The value of the second half of the pair, an escape at `at`. -1: no such escape follows.
 static int low_half(const char *at, const char *end)
 {
     int unit = end - at >= 6 && at[0] == '\\' && at[1] == 'u' ? hex4(at + 2, end) : -1;
@@ -707,7 +707,7 @@ size_t scan_cut(struct span text, size_t max)
     return max;
 }
 
-// Is the escape at `at` half a pair? `len` is the length of the escape, or of the whole pair.
+// Whether the escape at `at` is half a pair. `len` is the length of the escape, or of the whole pair.
 static bool is_lone(const char *at, const char *end, size_t *len)
 {
     int unit = end - at >= 6 && at[1] == 'u' ? hex4(at + 2, end) : -1;
@@ -721,7 +721,7 @@ bool scan_mask_halves(struct span json, struct buf *out)
 {
     const char *start = json.at ? json.at : "", *end = start + json.len, *copied = start, *at = start;
     size_t len;
-    while (at < end && (at = memchr(at, '\\', (size_t)(end - at)))) {  // only strings have any
+    while (at < end && (at = memchr(at, '\\', (size_t)(end - at)))) {  // only strings contain backslashes
         if (is_lone(at, end, &len)) {
             buf_put(out, copied, (size_t)(at - copied));
             buf_put_text(out, "\\u0000");
@@ -747,7 +747,7 @@ static void encode_char(unsigned char c, struct buf *out)
     }
 }
 
-// What stands in a string as it is, and is ASCII.
+// ASCII characters that a JSON string contains without an escape.
 static const bool is_plain[256] = {
     [' '] = true,
     ['!'] = true,
@@ -763,7 +763,7 @@ static const char *skip_unchanged(const char *at, const char *end, bool lossy)
     return at;
 }
 
-// What is not ASCII, or NUL, and not left as it is; gives its length.
+// Encodes a character that is NUL or not ASCII, and cannot be copied. Returns its length in the text.
 static size_t encode_odd(const char *at, const char *end, struct buf *out, bool lossy)
 {
     const unsigned char *byte = (const unsigned char *)at;
@@ -803,6 +803,6 @@ void scan_encode_lossy(struct span text, struct buf *out) { encode(text, out, tr
 void scan_put_before(struct span text, struct span raw_string, struct buf *out)
 {
     scan_encode(text, out);
-    out->len--;  // its quote
+    out->len--;  // the closing quote
     buf_put_span(out, span_after(raw_string, 1));
 }

@@ -29,8 +29,8 @@ void secret_mac(const void *key, size_t key_len, struct span message, unsigned c
             "HMAC");
 }
 
-// Not by EVP, which allocates, wipes and frees its state each time: a call through the gateway has three short digests, and
-// each takes twice as long that way.
+// Not through EVP, which allocates, wipes and frees its state each time: a call through the gateway makes three short
+// digests, and each would take twice as long.
 void secret_digest(struct span message, unsigned char out[SECRET_MAC_BYTES])
 {
     SHA256_CTX state;

@@ -1,4 +1,4 @@
-// Owns the option rows of a profile, what can be wrong with one, and what it says of a tool.
+// Owns profiles: their option rows, their checks, and the lookup of tools in them.
 #include "profile.h"
 #include "base/glob.h"
 #include "base/mem.h"
@@ -14,10 +14,10 @@ static const struct option override_rows[] = {
     {.name = "name",
      .type = OPTION_STRING,
      .offset = AT(name),
-     .help = "The whole name callers see and call it by: no prefix is put before it, and the server's own name is no "
-             "longer known here. 1 to 64 letters, digits or `_ - . /`."},
-    {.name = "title", .type = OPTION_STRING, .offset = AT(title), .help = "Its title."},
-    {.name = "description", .type = OPTION_STRING, .offset = AT(description), .help = "Its description."},
+     .help = "The name of the tool in this profile, without a prefix. It replaces the server's own name. 1 to 64 "
+             "letters, digits or `_ - . /`."},
+    {.name = "title", .type = OPTION_STRING, .offset = AT(title), .help = "The title of the tool."},
+    {.name = "description", .type = OPTION_STRING, .offset = AT(description), .help = "The description of the tool."},
     {0},
 };
 #undef AT
@@ -29,14 +29,14 @@ static const struct option tools_rows[] = {
     {.name = "allow",
      .type = OPTION_STRINGS,
      .offset = AT(allow),
-     .help = "Patterns (`*` stands for anything) of the tools that are there, by the server's own names; all if "
-             "absent, none if empty."},
+     .help = "Patterns (`*` matches any text) of the tools to include, by the server's own names. All tools if absent, "
+             "no tool if empty."},
     {.name = "override",
      .type = OPTION_NAMED_OBJECTS,
      .offset = AT(override),
      .fallback = "{}",
      .sub = &override_options,
-     .help = "Other names, titles and descriptions, by the server's own name of the tool."},
+     .help = "Changes to names, titles and descriptions, by the server's own name of the tool."},
     {0},
 };
 #undef AT
@@ -48,21 +48,21 @@ static const struct option rows[] = {
     {.name = "servers",
      .type = OPTION_STRINGS,
      .offset = AT(servers),
-     .help = "The servers that are there, in the order of the lists; all of the tenant if absent. Their resources and "
-             "prompts come with them."},
+     .help = "The servers to include, in the order of the merged lists; all servers of the tenant if absent. Their "
+             "resources and prompts are included."},
     {.name = "tools",
      .type = OPTION_NAMED_OBJECTS,
      .offset = AT(tools),
      .fallback = "{}",
      .sub = &tools_options,
-     .help = "Which of a server's tools are there, and what they look like, by server. A server that is not here has "
-             "all of its tools."},
+     .help = "The tools to include and their changes, by server. All tools of a server without an entry are included, "
+             "unchanged."},
     {.name = "prefix",
      .type = OPTION_BOOL,
      .offset = AT(prefix),
      .fallback = "true",
-     .help = "Put the servers' prefixes before names, and wrap resource URIs, whatever `prefix` at the top says. "
-             "Without, a tool or prompt whose name is taken keeps its prefix."},
+     .help = "Put the servers' prefixes before names, and wrap resource URIs; overrides the top-level `prefix`. If "
+             "false, a tool or prompt whose name is already taken keeps its prefix."},
     {0},
 };
 #undef AT
@@ -149,21 +149,21 @@ static bool unknown_server(const struct checking *c, const char *where, const ch
         names[i] = servers[i].name;
     const char *near = option_nearest(name, names);
     free(names);
-    return wrong(c, "%s: there is no server \"%s\" in this tenant%s%s%s", where, name, near ? "; did you mean \"" : "",
-                 near ? near : "", near ? "\"?" : "");
+    return wrong(c, "%s: server \"%s\" does not exist in this tenant%s%s%s", where, name,
+                 near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
 static bool check_servers(const struct checking *c)
 {
     char *const *names = c->profile->servers;
     if (names && !names[0])
-        return wrong(c, "/servers: %s", "names no server; leave it out to have all of them");
+        return wrong(c, "/servers: %s", "the list is empty; leave it out to include all servers");
     for (size_t i = 0; names && names[i]; i++) {
         if (!server_find(c->servers, span_of(names[i])))
             return unknown_server(c, "/servers", names[i]);
         for (size_t k = 0; k < i; k++)
             if (strcmp(names[i], names[k]) == 0)
-                return wrong(c, "/servers: \"%s\" is there twice", names[i]);
+                return wrong(c, "/servers: \"%s\" is listed twice", names[i]);
     }
     return true;
 }
@@ -185,7 +185,7 @@ static bool is_tool_name(const char *name)
     return len >= 1 && len <= VIEW_NAME_MAX;
 }
 
-// Another tool that was given the same name before this one; NULL: none.
+// An earlier override with the same name, as the name of its tool, or NULL.
 static const char *given_before(const struct profile *profile, const struct profile_override *override)
 {
     const struct profile_tools *tools = profile->tools.at;
@@ -206,13 +206,13 @@ static bool check_override(const struct checking *c, const struct profile_tools 
 {
     const char *other;
     if (!profile_tools_allow(tools, span_of(override->tool)))
-        return wrong(c, "/tools/%s/override/%s: no pattern in \"allow\" lets this tool in", tools->server,
+        return wrong(c, "/tools/%s/override/%s: this tool matches no pattern in \"allow\"", tools->server,
                      override->tool);
     if (override->name && !is_tool_name(override->name))
         return wrong(c, "/tools/%s/override/%s/name: 1 to %d letters, digits or _ - . /", tools->server, override->tool,
                      VIEW_NAME_MAX);
     if (override->name && (other = given_before(c->profile, override)))
-        return wrong(c, "/tools/%s/override/%s/name: \"%s\" is the name of \"%s\" already", tools->server,
+        return wrong(c, "/tools/%s/override/%s/name: \"%s\" is already the name of \"%s\"", tools->server,
                      override->tool, override->name, other);
     return true;
 }
@@ -226,7 +226,7 @@ static bool check_tools(const struct checking *c, const struct profile_tools *to
         return wrong(c, "/tools/%s: this server is not in \"servers\"", tools->server);
     for (char *const *pattern = tools->allow; pattern && *pattern; pattern++)
         if (!**pattern || !glob_valid(*pattern))
-            return wrong(c, "/tools/%s/allow: \"%s\" is no pattern: '*' stands for anything, \"\\*\" for a star",
+            return wrong(c, "/tools/%s/allow: \"%s\" is not a valid pattern: '*' matches any text, \"\\*\" an asterisk",
                          tools->server, *pattern);
     for (size_t i = 0; i < tools->override.count; i++)
         if (!check_override(c, tools, &overrides[i]))

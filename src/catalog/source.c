@@ -1,15 +1,13 @@
-// Owns one upstream's lists: fetching all pages, comparing with what was there, replacing whole lists.
+// Owns one upstream's lists: fetches all pages, compares the result with the last one, and replaces whole lists.
 //
-// A list is pending from the time its server begins to start, or announces a change, until a fetch that began after
-// that has ended, well or not. A caller that comes while a list is pending waits for it (source_wait_until). It does
-// not wait for changes that are announced later, so a server that announces changes without end does not block its
-// callers (tests/e2e/servers/views.test.mjs).
+// A list is pending from the time its server begins to start, or announces a change, until a later fetch has ended, with success or
+// failure. A caller that comes while a list is pending waits for it (source_wait_until). It does not wait for changes that are
+// announced later, so a server that announces changes without end does not block its callers (tests/e2e/servers/views.test.mjs).
 //
-// A call may have changed the lists of its server. The announcement may still be under way on another connection, or
-// the server may not announce changes at all. Until the list has been fetched again it is in doubt, and the next caller
-// that needs it has it fetched (source_doubt): at most one fetch of each list for each answer of the server. Most calls
-// change nothing, and a server that runs one call at a time answers that fetch only after a long call. So callers wait
-// for it for a short time only.
+// A call may have changed the lists of its server. The announcement may still be on its way on another connection, or the server may
+// not announce changes at all. Until the list has been fetched again it is in doubt, and the next caller that needs it triggers a
+// fetch (source_doubt): at most one fetch of each list for each answer of the server. Most calls change nothing, and a server that
+// runs one call at a time answers that fetch only after a long call. So callers wait for it only for a short time.
 #include "catalog/source.h"
 #include "base/arena.h"
 #include "base/log.h"
@@ -20,8 +18,8 @@
 #include <stdlib.h>
 
 #define PAGES_MAX 1000
-#define ITEMS_MAX 100000  // that are looked at, usable or not
-#define LEFT_OUT_TOLD 20  // of a list, in the log, each with its fault
+#define ITEMS_MAX 100000  // items of a list that are read, valid or not
+#define LEFT_OUT_TOLD 20  // items of a list that are logged with their faults
 #define BYTES_MAX ((size_t)64 << 20)
 #define NAME_MAX_BYTES 1024
 #define URI_MAX_BYTES 8000  // so that callers can send them with a prefix: PARAMS_URI_MAX
@@ -46,9 +44,9 @@ struct source_list {
     unsigned char digest[SECRET_MAC_BYTES];
 };
 
-// Why and since when a list has to be fetched.
+// A pending fetch: its reason and its begin.
 struct source_pending {
-    int64_t since_ms;  // 0: it does not have to be
+    int64_t since_ms;  // 0: no fetch is pending
     bool doubted;      // only because a call may have changed it
 };
 
@@ -57,12 +55,12 @@ struct fetch {
     enum catalog_kind kind;
     struct upstream_request request;
     struct source_list list;
-    struct buf seen;  // everything so far, for the digest
+    struct buf seen;  // the text of all pages so far, for the digest
     unsigned pages;
     size_t index;                   // of the item at hand, over all pages
-    size_t left_out;                // items that cannot be offered
+    size_t left_out;                // items with faults
     struct source_pending next;     // the fetch that has not begun
-    struct source_pending running;  // the one that runs; 0: callers do not wait for it
+    struct source_pending running;  // the current fetch; 0: callers do not wait for it
 };
 
 struct source {
@@ -73,13 +71,13 @@ struct source {
     struct source_list lists[CATALOG_KINDS];
     struct fetch fetches[CATALOG_KINDS];
     struct loop_timer debounce;
-    int64_t starting_ms;  // since when the server has been starting, for the first load; 0: it is not
-    int64_t answered_ms;  // when the server last answered a call; 0: it has not yet
+    int64_t starting_ms;  // when the server began to start, for the first load; 0: it is not starting
+    int64_t answered_ms;  // when the server last answered a call; 0: not yet
     unsigned doubted;     // kinds that have not been fetched since
     unsigned running;     // kinds that are being fetched
     unsigned changed;     // kinds that are new, and not announced yet
     bool loaded, failed, tried;
-    int64_t not_before;  // the server wants to be asked again no earlier (loop_now)
+    int64_t not_before;  // the end of a pause that the server asked for (loop_now)
 };
 
 static void list_release(struct source_list *list)
@@ -120,14 +118,14 @@ static void send_page(struct fetch *fetch, struct span cursor)
     buf_release(&params);
 }
 
-// Resources and templates change together: they are fetched and announced as one.
+// Resources and templates change together: they are fetched and announced together.
 static unsigned together(unsigned kinds)
 {
     const unsigned both = 1U << CATALOG_RESOURCES | 1U << CATALOG_TEMPLATES;
     return kinds & both ? kinds | both : kinds;
 }
 
-// A kind that is being fetched is left alone; the end of the fetch begins the next one.
+// Starts fetches, except for kinds that are being fetched: the end of a fetch starts the next one.
 static void begin(struct source *source, unsigned kinds)
 {
     unsigned idle = kinds & ~together(source->running);
@@ -151,7 +149,7 @@ static void begin_stale(struct source *source)
 {
     unsigned stale = 0;
     if (upstream_state(source->upstream) != UPSTREAM_READY)
-        return;  // when it is, everything is fetched
+        return;  // everything is fetched when the server is ready
     for (int kind = 0; kind < CATALOG_KINDS; kind++)
         stale |= source->fetches[kind].next.since_ms ? 1U << kind : 0;
     begin(source, stale);
@@ -169,7 +167,7 @@ static void mark_stale(struct source *source, unsigned kinds, struct source_pend
     }
 }
 
-// Such a list is valid, but many JSON parsers refuse it, and with it what the other servers list.
+// A list with a lone surrogate is valid, but many JSON parsers refuse it, and with it the items of all other servers.
 static void warn_of_half(const struct fetch *fetch)
 {
     struct buf masked = {0};
@@ -222,7 +220,7 @@ static void end(struct fetch *fetch, bool ok)
         begin_stale(source);
 }
 
-// Why the item cannot be offered; NULL: it can. `raw` becomes its name or URI.
+// The fault of an item that cannot be offered, or NULL. Sets `raw` to its name or URI.
 static const char *find_fault(const struct fetch *fetch, struct span json, struct span *raw)
 {
     bool named = fetch->kind == CATALOG_TOOLS || fetch->kind == CATALOG_PROMPTS;
@@ -249,7 +247,7 @@ static void add_item(struct fetch *fetch, struct span json)
     const char *fault = find_fault(fetch, json, &raw);
     if (!fault) {
         scan_decode(raw, &name);
-        if (scan_has_half(buf_span(&name)))  // servers and callers would not agree which one it is
+        if (scan_has_half(buf_span(&name)))  // servers and callers may decode it differently
             fault = "its name or URI contains a lone surrogate";
     }
     if (fault) {
@@ -267,7 +265,7 @@ static void add_item(struct fetch *fetch, struct span json)
     buf_release(&name);
 }
 
-// True: there are more of them than are looked at.
+// True: the list exceeds ITEMS_MAX, and the rest is ignored.
 static bool add_items(struct fetch *fetch, struct span list)
 {
     struct scan_walk walk = scan_walk(list);
@@ -280,7 +278,7 @@ static bool add_items(struct fetch *fetch, struct span list)
     return false;
 }
 
-// It wants to be left alone for a time (Retry-After).
+// Delays the next fetch by the server's Retry-After.
 static void put_off(struct source *source, const struct upstream_reply *reply)
 {
     int64_t ms = reply->failure ? reply->failure->retry_after_ms : reply->retry_after_ms;
@@ -295,7 +293,7 @@ static void on_page(struct upstream_request *request, const struct upstream_repl
     const char *server = upstream_server(fetch->source->upstream)->name;
     if (reply->failure || !reply->result.at || !scan_find(reply->result, kind_rows[fetch->kind].member, &list) ||
         !scan_is_array(list)) {
-        // A server that answers "no such method" has none of that kind; any other error may pass.
+        // After "method not found" the list is empty. Any other error may be temporary.
         bool none = reply->error.at && scan_find(reply->error, "code", &item) && span_is(item, "-32601");
         if (!none)
             log_warn("cannot list", LOG_STR("server", server), LOG_STR("what", kind_rows[fetch->kind].member),
@@ -305,11 +303,11 @@ static void on_page(struct upstream_request *request, const struct upstream_repl
         return;
     }
     bool rest = add_items(fetch, list);
-    // An empty string is a cursor like any other; only its absence is the end.
+    // An empty string is a valid cursor; the last page has no nextCursor.
     bool more = scan_find(reply->result, "nextCursor", &cursor) && scan_is_string(cursor);
     bool full = rest || (more && (++fetch->pages >= PAGES_MAX || fetch->seen.len > BYTES_MAX));
     if (full)
-        log_warn("server lists too much, the rest is left out", LOG_STR("server", server),
+        log_warn("server lists too many items, the rest is left out", LOG_STR("server", server),
                  LOG_STR("what", kind_rows[fetch->kind].member), LOG_INT("items", fetch->index));
     if (full || !more) {
         if (fetch->left_out > LEFT_OUT_TOLD)
@@ -325,7 +323,7 @@ static void on_page(struct upstream_request *request, const struct upstream_repl
 
 // ---- loading --------------------------------------------------------------------------------
 
-// The server is ready. `since_ms`: since when callers wait for its lists; 0: they do not.
+// Fetches all lists of a server that is ready. `since_ms`: when callers began to wait for them; 0: they do not wait.
 static void fetch_all(struct source *source, int64_t since_ms)
 {
     source->starting_ms = 0;
@@ -333,7 +331,7 @@ static void fetch_all(struct source *source, int64_t since_ms)
     if (since_ms)
         mark_stale(source, ~0U, (struct source_pending){since_ms, false});
     begin(source, ~0U);
-    if (!source->running) {  // it has nothing to list
+    if (!source->running) {  // the server has no lists
         source->loaded = source->tried = true;
         source->on_change(source->arg, source, 0);
     }
@@ -358,7 +356,7 @@ void source_load(struct source *source)
 void source_look_again(struct source *source)
 {
     enum upstream_state state = upstream_state(source->upstream);
-    bool looking = state == UPSTREAM_STARTING;  // of itself, after a pause
+    bool looking = state == UPSTREAM_STARTING;  // it is being started by its own retry timer
     if ((state != UPSTREAM_BACKOFF && !looking) || !upstream_refusal(source->upstream))
         return;
     source->tried = source->failed = false;

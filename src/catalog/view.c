@@ -1,11 +1,10 @@
-// Owns the merged view: exposed names, the table back, and the lists as they are sent.
+// Owns the merged view: exposed names, the way back from them to the servers, and the lists as they are sent.
 //
-// Exposed name = prefix, separator, name; characters that model APIs refuse become '_'; above 64
-// characters, or where it is taken already, it ends in a hash of (server, name), so it is stable.
+// The exposed name is prefix, separator, name. Characters that model APIs refuse are replaced by '_'. A name of more than 64
+// characters, or that is already taken, ends in a hash of (server, name), so that it is stable.
 //
-// A profile may leave tools out and give names of its own. A given name is that tool's alone: nobody else gets it,
-// whatever servers call their tools and whichever of them are up. Without prefixes the first to come has a name; the
-// others keep their prefix.
+// A profile may omit tools and assign names to them. An assigned name is reserved for its tool, even if another server has a tool of
+// that name, or the server of the tool is down. Without prefixes the first item with a name gets it; later ones keep their prefix.
 #include "view.h"
 #include "base/arena.h"
 #include "base/log.h"
@@ -25,7 +24,7 @@
 struct view_table {
     struct view_entry *entries;
     size_t count;
-    uint64_t generation;  // how often it was built
+    uint64_t generation;  // the number of builds
     struct arena names;
     struct map by_name;
     struct buf rendered;
@@ -36,9 +35,9 @@ struct view {
     struct view_naming naming;
     struct source **sources;
     size_t source_count;
-    unsigned dirty;  // kinds that have to be built
+    unsigned dirty;  // kinds that have to be rebuilt
     struct view_table tables[CATALOG_KINDS];
-    struct map told;  // names that two servers have, logged once
+    struct map told;  // duplicate names that were logged
 };
 
 struct view *view_new(const struct view_naming *naming)
@@ -211,7 +210,7 @@ static const char *overridden(const struct profile_override *override, int what)
     return what == PART_TITLE ? override->title : override->description;
 }
 
-// What is not renamed keeps its spelling, too.
+// A part that is not renamed also keeps its spelling.
 static bool render_part(void *arg, int what, struct span raw, struct buf *out)
 {
     struct render *render = arg;
@@ -240,7 +239,7 @@ static bool render_part(void *arg, int what, struct span raw, struct buf *out)
     return true;
 }
 
-// What a profile puts into an item that has no such member.
+// Adds the title and description of a profile to an item without such members.
 static void render_missing(const struct render *render, struct buf *out)
 {
     static const struct {
@@ -251,7 +250,7 @@ static void render_missing(const struct render *render, struct buf *out)
         const char *text = overridden(render->override, (int)members[i].part);
         if (!text || render->seen >> members[i].part & 1)
             continue;
-        out->len--;  // the brace; an item has a name at least
+        out->len--;  // the closing brace; an item has at least a name
         buf_put_text(out, members[i].key);
         scan_encode(span_of(text), out);
         buf_put_char(out, '}');
@@ -275,12 +274,13 @@ static void add_entry(struct view *view, enum catalog_kind kind, struct source *
     if (!profile_tools_allow(selected, item->name))
         return;
     entry->source = source;
-    entry->original = arena_span(&table->names, item->name);  // the source may drop its list before we hear of it
+    entry->original =
+        arena_span(&table->names, item->name);  // the source may free its list before view_dirty() is called
     entry->exposed = given   ? span_of(override->name)
                      : named ? exposed_name(view, kind, source, item->name)
                              : exposed_uri(view, kind, source, item->name);
     if (given ? map_find(&table->by_name, entry->exposed) != NULL : is_taken(view, kind, entry->exposed))
-        return;  // the same resource twice: the first one counts
+        return;  // a duplicate resource: the first one is used
     map_put(&table->by_name, entry->exposed, (void *)(table->count + 1));
     if (table->count)
         buf_put_char(&table->rendered, ',');
@@ -340,7 +340,7 @@ static bool has_prefix(const struct view *view, const struct source *source, str
            span_starts(span_after(exposed, prefix.len), view->naming.separator);
 }
 
-// The server's own name for what callers would see under this one, if it has such a thing.
+// Finds the server's own name that would be exposed under this one.
 static bool would_be(const struct view *view, enum catalog_kind kind, const struct source *source, struct span exposed,
                      struct span *original)
 {
@@ -368,8 +368,8 @@ struct source *view_unlisted(const struct view *view, enum catalog_kind kind, st
     return NULL;
 }
 
-// A name that a profile gives, or that begins with the prefix of a server, tells whose it is. Any other may be of each
-// server that has no prefix.
+// A name that a profile assigns, or that begins with the prefix of a server, belongs to that server. Any other name may belong to
+// each server without a prefix.
 bool view_may_have(const struct view *view, enum catalog_kind kind, const struct source *source, struct span exposed)
 {
     bool bare = view_prefix(view, source).len == 0;
@@ -423,7 +423,7 @@ static struct source *by_template(struct view *view, struct span uri)
     return NULL;
 }
 
-// The only server here whose URIs are not wrapped, if there is exactly one.
+// The server whose URIs are not wrapped, if there is exactly one.
 static struct source *only_bare(const struct view *view)
 {
     struct source *found = NULL;

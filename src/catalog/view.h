@@ -1,10 +1,10 @@
-// What of a view is for its tests.
+// Functions of a view that only its tests use.
 #ifndef VIEW_H
 #define VIEW_H
 
 #include "catalog/view.h"
 
-// A server's URI as callers of this view see it.
+// Appends a server's URI as callers of this view see it.
 void view_put_uri(const struct view *view, const struct source *source, struct span uri, struct buf *out);
 
 #endif

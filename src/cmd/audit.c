@@ -108,7 +108,7 @@ static void clear(struct cells *cells)
     buf_release(&cells->result);
 }
 
-// Rows that are still to come cannot widen the columns: widths that mostly fit.
+// Rows are printed as they are read, so the widths are fixed; most cells fit.
 static void print_line(struct cells *cells)
 {
     struct buf *all[] = {&cells->time, &cells->who, &cells->what, &cells->result};
@@ -239,7 +239,7 @@ static int run(const struct flags *flags)
     int code = EXIT_OK;
     bool checks = flags->count == 1;
     if (checks && strcmp(flags->args[0], "verify") != 0)
-        return fail_with(EXIT_USAGE, "audit %s: unknown; there is verify, and without it the rows are shown",
+        return fail_with(EXIT_USAGE, "audit %s: unknown subcommand; use verify, or none to show the rows",
                          flags->args[0]);
     if (checks && unwanted(flags))
         return fail_with(EXIT_USAGE, "audit verify: takes no --%s", unwanted(flags));
@@ -253,16 +253,16 @@ static int run(const struct flags *flags)
 
 static const struct flag flags_table[] = {
     FLAG_CONFIG,
-    {"file", "DB", FLAG(file), "The database; else the one of the configuration"},
-    {"since", "TIME", FLAG(since), "From then on: 1h (ago), 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"},
-    {"until", "TIME", FLAG(until), "Up to then"},
+    {"file", "DB", FLAG(file), "The database; default: the one in the configuration"},
+    {"since", "TIME", FLAG(since), "Only rows since then: 1h (ago), 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"},
+    {"until", "TIME", FLAG(until), "Only rows up to then"},
     {"subject", "NAME", FLAG(subject), "Only what this subject did"},
     {"tenant", "NAME", FLAG(tenant), "Only this tenant"},
     {"server", "NAME", FLAG(server), "Only calls to this server"},
     {"tool", "NAME", FLAG(tool), "Only calls of the tool, prompt or resource of this name, as its server has it"},
-    {"denied", NULL, FLAG(denied), "Only what was denied"},
-    {"limit", "N", FLAG(limit), "The last N rows, else 100, or all with --since; 0 shows all"},
-    {"follow", NULL, FLAG_LETTER(follow, 'f'), "Go on with rows as they are written"},
+    {"denied", NULL, FLAG(denied), "Only denied calls"},
+    {"limit", "N", FLAG(limit), "The last N rows; default: 100, or all with --since; 0 shows all"},
+    {"follow", NULL, FLAG_LETTER(follow, 'f'), "Keep printing rows as they are written"},
     FLAG_JSON,
     {0},
 };
@@ -271,11 +271,12 @@ const struct command audit_command = {
     .name = "audit",
     .synopsis = "audit [verify] [--config FILE | --file DB] [--since TIME] [--subject NAME] [--tool NAME] [--denied] "
                 "[-f]",
-    .summary = "Show who called what, or verify that nothing was changed",
-    .details = "Rows are a table on a terminal and JSON lines in a pipe, the oldest first.\n"
-               "verify  walks the chains of hashes and names each row that was changed, moved or taken out. Exit\n"
-               "        status 1 if there is one. Keep the heads it prints elsewhere: whoever can write the file\n"
-               "        could make whole new chains, but not with the same heads.",
+    .summary = "Show recorded calls and events, or verify the log",
+    .details =
+        "Rows are a table on a terminal and JSON lines in a pipe, the oldest first.\n"
+        "verify  walks the chains of hashes and names each row that was changed, moved or removed. Exit\n"
+        "        status 1 if it finds one. Keep the heads that it prints elsewhere: an attacker who can write the\n"
+        "        file could make new chains, but not with the same heads.",
     .flags = flags_table,
     .max_args = 1,
     .run = run,

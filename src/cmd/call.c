@@ -1,4 +1,4 @@
-// Owns `postern call`, `read` and `prompt`: one request to one server, its answer printed.
+// Owns `postern call`, `read` and `prompt`: send one request to one server, and print its answer.
 #include "base/mem.h"
 #include "base/scan.h"
 #include "cmd/base/client.h"
@@ -25,7 +25,7 @@ static bool read_stdin(struct buf *out, struct err *err)
     return got == 0 || err_set(err, ERR_CONFIG, "standard input: %s", strerror(errno));
 }
 
-// The JSON arguments: given, "-" for standard input, or none.
+// The JSON arguments: as given, from standard input for "-", or empty.
 static bool read_arguments(const char *given, struct buf *out, struct err *err)
 {
     struct span value;
@@ -71,7 +71,7 @@ static void print_content(struct span content)
     }
 }
 
-// For people: the text of it. `list` is the member whose elements are content or messages.
+// The text of the result, for people. `list` is the member whose elements are content or messages.
 static void print_result(struct span result, const char *list)
 {
     struct span all, item, inner;
@@ -98,8 +98,8 @@ struct server_request {
     int lost;
 };
 
-// Asks the server, and logs in as often as it takes and the person allows (A9). False without an error: a login failed,
-// which has been told. `lost` is what client_free() returned.
+// Sends the request, and logs in as often as needed and permitted (A9). False without an error: a login failed and has
+// reported it. `lost` is the result of client_free().
 static bool ask(const struct config *config, const char *server, struct server_request *request, struct buf *result,
                 struct err *err)
 {
@@ -170,7 +170,7 @@ static int named(const struct flags *flags, enum method method, const char *list
     struct buf arguments = {0}, params = {0};
     int code;
     if (flags->url && flags->count > 2)
-        return fail_with(EXIT_USAGE, "with --url no SERVER is given");
+        return fail_with(EXIT_USAGE, "SERVER cannot be given together with --url");
     if (!read_arguments(argument(flags, 2), &arguments, &err)) {
         code = fail_with(EXIT_USAGE, "%s", err.detail);
     } else {
@@ -193,7 +193,7 @@ static int run_read(const struct flags *flags)
 {
     struct buf params = {0};
     if (flags->url && flags->count > 1)
-        return fail_with(EXIT_USAGE, "with --url no SERVER is given");
+        return fail_with(EXIT_USAGE, "SERVER cannot be given together with --url");
     buf_put_text(&params, "{\"uri\":");
     scan_encode_lossy(span_of(argument(flags, 1)), &params);
     buf_put_char(&params, '}');
@@ -211,7 +211,7 @@ static const struct flag call_flags[] = {
     FLAG_URL,
     FLAG_TOKEN_FILE,
     FLAG_JSON,
-    {"defaults", NULL, FLAG(defaults), "Answer a form of the server with the defaults it names"},
+    {"defaults", NULL, FLAG(defaults), "Answer a form of the server with its defaults"},
     FLAG_INTERACTIVE,
     FLAG_HEADLESS,
     {0},

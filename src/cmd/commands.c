@@ -1,4 +1,4 @@
-// Owns the table of commands, and running the one that the command line names.
+// Owns the table of commands, and running the command that the command line names.
 #include "cmd/commands.h"
 #include "cmd/base/fail.h"
 #include "cmd/login/login.h"
@@ -11,14 +11,33 @@
 #include <string.h>
 
 static const struct command *const commands[] = {
-    &serve_command,        &list_command_tools,     &list_command_resources,
-    &list_command_prompts, &call_command,           &call_command_read,
-    &call_command_prompt,  &servers_command,        &control_command_status,
-    &control_command_logs, &control_command_reload, &config_command,
-    &token_command,        &policy_command,         &audit_command,
-    &login_command,        &logout_command,         &logout_command_connections,
-    &doctor_command,       &vault_command,          &version_command,
-    &help_command,         &completion_command,     NULL,
+    &serve_command,
+    &list_command_tools,
+    &list_command_resources,
+    &list_command_prompts,
+    &call_command,
+    &call_command_read,
+    &call_command_prompt,
+    &servers_command,
+    &control_command_status,
+    &control_command_logs,
+    &control_command_reload,
+    &control_command_restart,
+    &control_command_disable,
+    &control_command_enable,
+    &config_command,
+    &token_command,
+    &policy_command,
+    &audit_command,
+    &login_command,
+    &logout_command,
+    &logout_command_connections,
+    &doctor_command,
+    &vault_command,
+    &version_command,
+    &help_command,
+    &completion_command,
+    NULL,
 };
 
 static int run(const struct command *command, int argc, char **argv)
@@ -41,7 +60,7 @@ static int run(const struct command *command, int argc, char **argv)
     return code;
 }
 
-// What was printed must have got there: a full disk behind a redirection is an error, a reader that has gone is not.
+// Output must have been written: a full disk is an error, but a reader that has closed the pipe is not.
 static int flush(int code)
 {
     bool failed = fflush(stdout) != 0 || ferror(stdout);

@@ -1,7 +1,7 @@
 // Owns `postern completion`: scripts for shells, written from the table of commands.
 //
-// A script knows the commands, their options and the words that follow them. The names of servers it asks for, with
-// `completion servers`: they are in the configuration at that moment, and nothing is started for it.
+// A script contains the commands, their options and subcommands. It gets the names of servers with `completion
+// servers`, from the current configuration; this does not start a server.
 #include "base/mem.h"
 #include "cmd/base/configuration.h"
 #include "cmd/base/fail.h"
@@ -103,7 +103,7 @@ static void bash(const struct command *const *commands)
 
 // ---- zsh ------------------------------------------------------------------------------------
 
-// Inside of '…' and of […]: quotes end the string, brackets and colons the explanation.
+// Escapes text inside '…' and […]: quotes end the string, brackets and colons the explanation.
 static void put_zsh(const char *text)
 {
     for (; *text; text++)
@@ -271,7 +271,7 @@ static int run(const struct flags *flags)
     else if (strcmp(what, "fish") == 0)
         fish(flags->commands);
     else
-        return fail_with(EXIT_USAGE, "completion %s: unknown; there are bash, zsh, fish and servers", what);
+        return fail_with(EXIT_USAGE, "completion %s: unknown argument; use bash, zsh, fish or servers", what);
     return EXIT_OK;
 }
 

@@ -1,4 +1,4 @@
-// Owns `postern config check|show|schema|docs|man`: everything told from the option tables.
+// Owns `postern config check|show|schema|docs|man`: everything that is generated from the option tables.
 #include "base/mem.h"
 #include "cmd/base/configuration.h"
 #include "cmd/base/fail.h"
@@ -28,7 +28,7 @@ static void refuse_server(void *arg, const char *place, const struct err *err)
     checked->code = fail_with(EXIT_CONFIG, "%s: %s: %s", checked->path, place, err->detail);
 }
 
-// Tenants without servers are not counted, `default` among them.
+// Tenants without servers are not counted; this includes `default`.
 static void print_servers(const struct config *config)
 {
     const struct config_tenant *tenants = config->tenants.at;
@@ -71,7 +71,7 @@ static int show(const struct flags *flags)
     struct config *config = configuration_load(flags, &code);
     if (!config)
         return code;
-    config_unref(config);  // it is right; now as it is written, without what the environment holds
+    config_unref(config);  // checked; now load it as it is written, without values of the environment
     struct err err = {0};
     char *path = config_path(flags->config);
     config = config_load_literal(path, &err);
@@ -102,9 +102,9 @@ static int docs(void)
               "The file is JSON: `--config FILE`, else `$POSTERN_CONFIG`, `./postern.json`, "
               "`$XDG_CONFIG_HOME/postern/postern.json`. Unknown keys are errors. `${NAME}` and `${NAME:-default}` in "
               "string values are replaced from the environment after parsing; a missing variable without a default "
-              "is an error. `postern config check` tells what is wrong and what `serve` would refuse (`--offline`: "
+              "is an error. `postern config check` reports errors and what `serve` would refuse (`--offline`: "
               "away from the host, where "
-              "variables, programs and keys are missing), `postern config show` what is in force "
+              "variables, programs and keys are missing), `postern config show` prints the values in force "
               "(secrets hidden), and `postern config schema` prints a JSON Schema for editors.\n");
     option_markdown(&config_options, &out);
     fputs(buf_text(&out), stdout);
@@ -133,7 +133,7 @@ static int run(const struct flags *flags)
         manual_config();
         return EXIT_OK;
     }
-    return fail_with(EXIT_USAGE, "config %s: unknown; there are check, show, diff, schema, docs and man", what);
+    return fail_with(EXIT_USAGE, "config %s: unknown subcommand; use check, show, diff, schema, docs or man", what);
 }
 
 static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_OFFLINE, FLAG_JSON, {0}};
@@ -142,8 +142,8 @@ const struct command config_command = {
     .name = "config",
     .synopsis = "config check|show|diff OLD NEW|schema|docs|man [--config FILE] [--offline] [--json]",
     .summary = "Check or show the configuration, or print its schema",
-    .details = "check   says whether serve would start with the file and each server's program is there, or what is\n"
-               "        wrong and where; beside a running gateway too, for it opens no port\n"
+    .details = "check   checks that serve would start with the file and that each server's program exists, or prints\n"
+               "        the first error and its place; opens no port, so it can run beside a gateway\n"
                "show    prints every option with the value in force; secrets are hidden\n"
                "diff    prints what a reload would change between two files; exit status 1 if it would need a restart\n"
                "schema  prints a JSON Schema for editors\n"

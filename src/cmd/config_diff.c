@@ -1,4 +1,4 @@
-// Owns `postern config diff`: what a reload would change, told without a gateway.
+// Owns `postern config diff`: the changes that a reload would make, without a gateway.
 #include "config_diff.h"
 #include "cmd/base/fail.h"
 #include "cmd/base/output.h"
@@ -18,7 +18,7 @@ static void print(const struct flags *flags, const struct config_diff *diff)
     buf_release(&text);
 }
 
-// As both are written: the environment is that of the gateway, not of this command.
+// Both files are compared as they are written: the environment that counts is the gateway's, not that of this command.
 int config_diff_run(const struct flags *flags)
 {
     struct err err = {0};

@@ -1,4 +1,4 @@
-// Owns `postern status`, `logs` and `reload`: commands to a running gateway, over its control socket.
+// Owns `postern status`, `logs`, `reload`, `restart`, `disable` and `enable`: commands to a running gateway, over its control socket.
 #include "base/mem.h"
 #include "cmd/base/fail.h"
 #include "cmd/base/gateway.h"
@@ -20,44 +20,48 @@ static const char *text_at(const json_t *tree, const char *member)
 
 // ---- status ---------------------------------------------------------------------------------
 
-static void print_texts(const json_t *texts, const char *separator)
+static void put_texts(const json_t *texts, const char *separator, struct buf *out)
 {
     size_t i;
     const json_t *text;
     json_array_foreach(texts, i, text)
-        printf("%s%s", i ? separator : "", json_string_value(text));
+        buf_printf(out, "%s%s", i ? separator : "", json_string_value(text));
 }
 
-static void print_configuration(const json_t *configuration)
+static void put_configuration(const json_t *configuration, struct buf *out)
 {
     const char *failing = text_at(configuration, "failing_since"), *problem = text_at(configuration, "problem");
-    printf("configuration  in force since %s\n", text_at(configuration, "since"));
-    if (!failing)
-        return;
-    char *shown = mem_string(problem ? problem : "");
-    output_tame(shown, strlen(shown), "");
-    printf("               the file is not valid since %s: %s\n", failing, shown);
-    free(shown);
+    buf_printf(out, "configuration  in force since %s\n", text_at(configuration, "since"));
+    if (failing)
+        buf_printf(out, "               the file is not valid since %s: %s\n", failing, problem ? problem : "");
+}
+
+static void put_status(const json_t *status, struct buf *out)
+{
+    const json_t *problems = json_object_get(status, "problems");
+    buf_printf(out, "status         %s%s", text_at(status, "status"), json_array_size(problems) ? ": " : "");
+    put_texts(problems, ", ", out);
+    buf_printf(out, "\ngateway        version %s, up ", text_at(status, "version"));
+    output_put_duration(json_integer_value(json_object_get(status, "uptime_s")), out);
+    buf_put_char(out, '\n');
+    put_configuration(json_object_get(status, "configuration"), out);
+    buf_put_text(out, "listeners      ");
+    put_texts(json_object_get(status, "listeners"), "\n               ", out);
+    buf_printf(out, "\nsessions       %lld of %lld\n", number_at(status, "sessions", "open"),
+               number_at(status, "sessions", "room"));
+    buf_printf(out, "calls          %lld in flight\n", number_at(status, "calls", "in_flight"));
+    buf_printf(out, "servers        %lld up, %lld starting, %lld idle, %lld down\n", number_at(status, "servers", "up"),
+               number_at(status, "servers", "starting"), number_at(status, "servers", "idle"),
+               number_at(status, "servers", "down"));
 }
 
 static void print_status(const json_t *status)
 {
-    struct buf uptime = {0};
-    output_put_duration(json_integer_value(json_object_get(status, "uptime_s")), &uptime);
-    printf("status         %s%s", text_at(status, "status"),
-           json_array_size(json_object_get(status, "problems")) ? ": " : "");
-    print_texts(json_object_get(status, "problems"), ", ");
-    printf("\ngateway        version %s, up %s\n", text_at(status, "version"), buf_text(&uptime));
-    buf_release(&uptime);
-    print_configuration(json_object_get(status, "configuration"));
-    printf("listeners      ");
-    print_texts(json_object_get(status, "listeners"), "\n               ");
-    printf("\nsessions       %lld of %lld\n", number_at(status, "sessions", "open"),
-           number_at(status, "sessions", "room"));
-    printf("calls          %lld in flight\n", number_at(status, "calls", "in_flight"));
-    printf("servers        %lld up, %lld starting, %lld idle, %lld down\n", number_at(status, "servers", "up"),
-           number_at(status, "servers", "starting"), number_at(status, "servers", "idle"),
-           number_at(status, "servers", "down"));
+    struct buf text = {0};
+    put_status(status, &text);
+    output_tame(text.at, text.len, "\n");
+    fputs(buf_text(&text), stdout);
+    buf_release(&text);
 }
 
 static int run_status(const struct flags *flags)
@@ -165,4 +169,68 @@ const struct command control_command_reload = {
         "in force, and the exit status is 3.",
     .flags = flags_table,
     .run = run_reload,
+};
+
+// ---- one server -----------------------------------------------------------------------------
+
+// `idle` is printed if no process or connection of the server existed.
+static int run_change(const struct flags *flags, const char *op, const char *done, const char *idle)
+{
+    int code = EXIT_OK;
+    json_t *request = json_pack("{s:s,s:s,s:s?}", "op", op, "server", flags->args[0], "tenant", flags->tenant);
+    json_t *result = gateway_ask(flags, request, &code);
+    if (!result)
+        return code;
+    bool ran = json_integer_value(json_object_get(result, "instances")) > 0;
+    if (output_wants_json(flags))
+        output_json(json_incref(result));
+    else
+        printf("server \"%s\" %s\n", flags->args[0], ran ? done : idle);
+    json_decref(result);
+    return EXIT_OK;
+}
+
+static int run_restart(const struct flags *flags)
+{
+    return run_change(flags, "restart", "restarted", "was not running; the next call starts it");
+}
+
+static int run_disable(const struct flags *flags) { return run_change(flags, "disable", "disabled", "disabled"); }
+static int run_enable(const struct flags *flags) { return run_change(flags, "enable", "enabled", "enabled"); }
+
+const struct command control_command_restart = {
+    .name = "restart",
+    .synopsis = "restart SERVER [--tenant NAME] [--control PATH]",
+    .summary = "Restart a server of a running gateway",
+    .details = "New calls go to a new process or connection at once. The old one finishes its calls, for at most\n"
+               "timeouts.shutdown. Sessions stay open, and other servers are not disturbed.",
+    .flags = server_flags,
+    .min_args = 1,
+    .max_args = 1,
+    .run = run_restart,
+};
+
+const struct command control_command_disable = {
+    .name = "disable",
+    .synopsis = "disable SERVER [--tenant NAME] [--control PATH]",
+    .summary = "Stop a server of a running gateway and hide its tools, prompts and resources",
+    .details =
+        "The same as \"disabled\": true in the configuration, until 'postern enable' or until the gateway ends: the\n"
+        "server finishes its calls, its tools, prompts and resources are not listed, and calls of them are unknown.\n"
+        "A reload does not enable it.",
+    .flags = server_flags,
+    .min_args = 1,
+    .max_args = 1,
+    .run = run_disable,
+};
+
+const struct command control_command_enable = {
+    .name = "enable",
+    .synopsis = "enable SERVER [--tenant NAME] [--control PATH]",
+    .summary = "Undo 'postern disable'",
+    .details = "A server that the configuration disables has to be enabled there.",
+    .flags = server_flags,
+    .min_args = 1,
+    .max_args = 1,
+    .run = run_enable,
 };

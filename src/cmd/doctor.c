@@ -77,15 +77,15 @@ static int run(const struct flags *flags)
 }
 
 static const struct flag flags_table[] = {
-    FLAG_CONFIG, FLAG_URL, {"tenant", "NAME", FLAG(tenant), "The server is one of this tenant"}, {0}};
+    FLAG_CONFIG, FLAG_URL, {"tenant", "NAME", FLAG(tenant), "The tenant of the server"}, {0}};
 
 const struct command doctor_command = {
     .name = "doctor",
     .synopsis = "doctor SERVER | doctor --url URL",
-    .summary = "Show how the authorization of a server is found",
-    .details =
-        "Every address that is tried, its status, and what was decided. Nothing is registered and nobody is asked.\n"
-        "Exit status 14: it was not found.",
+    .summary = "Show how the authorization server of a server is found",
+    .details = "Prints every address that is tried, its status, and the decision. Nothing is registered,\n"
+               "and no login takes place.\n"
+               "Exit status 14: the authorization server was not found.",
     .flags = flags_table,
     .min_args = 1,
     .max_args = 1,

@@ -1,4 +1,4 @@
-// Owns `postern help`: the list of commands, and what each of them takes.
+// Owns `postern help`: the list of commands, and the help of each command.
 #include "help.h"
 #include "base/mem.h"
 #include "base/option.h"
@@ -7,11 +7,11 @@
 #include <stdlib.h>
 
 #define WIDTH ((size_t)100)
-#define HELP_COMMANDS 64  // more than there are
+#define HELP_COMMANDS 64  // an upper bound
 
 const struct help_status help_statuses[] = {
     {EXIT_OK, "done"},
-    {EXIT_NEGATIVE, "the answer is no"},
+    {EXIT_NEGATIVE, "negative result (denied, not found, check failed)"},
     {EXIT_USAGE, "usage"},
     {EXIT_CONFIG, "configuration"},
     {EXIT_UNAVAILABLE, "server not available"},
@@ -22,7 +22,7 @@ const struct help_status help_statuses[] = {
     {EXIT_DISCOVERY, "login, doctor: discovery"},
     {EXIT_TOKEN, "login: token endpoint"},
     {EXIT_STORE, "login, logout, connections: store"},
-    {EXIT_ANSWER, "login: an answer that is not acceptable"},
+    {EXIT_ANSWER, "login: invalid authorization response"},
     {0, NULL},
 };
 
@@ -51,7 +51,7 @@ bool help_next_synopsis(const struct command *command, const char **at, struct s
     return true;
 }
 
-// Text whose first line begins at this column, and the others, too.
+// Prints text whose lines all begin at this column.
 static void put_wrapped(struct span text, size_t column)
 {
     while (text.len > WIDTH - column) {
@@ -130,7 +130,7 @@ void help_commands(const struct command *const *commands, FILE *out)
     fprintf(out, "usage: postern COMMAND [OPTIONS]\n\nOne authenticated gateway to many MCP servers.\n\ncommands:\n");
     for (size_t i = 0; commands[i]; i++)
         fprintf(out, "  %-11s  %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(out, "\n'postern COMMAND --help' tells more.\nExit status:");
+    fprintf(out, "\n'postern COMMAND --help' prints more.\nExit status:");
     for (const struct help_status *status = help_statuses; status->code < EXIT_DENIED; status++)
         fprintf(out, "%s %d %s", status->code ? "," : "", status->code, status->text);
     fprintf(out, ".\n");
@@ -171,7 +171,7 @@ static const struct flag flags_table[] = {
 const struct command help_command = {
     .name = "help",
     .synopsis = "help [COMMAND] [--man]",
-    .summary = "List the commands, or tell more of one",
+    .summary = "List the commands, or describe one",
     .flags = flags_table,
     .max_args = 1,
     .run = run,

@@ -1,4 +1,4 @@
-// Owns `postern tools`, `resources` and `prompts`: what servers offer, as a table or as JSON.
+// Owns `postern tools`, `resources` and `prompts`: the items that servers offer, as a table or as JSON.
 #include "base/mem.h"
 #include "base/scan.h"
 #include "cmd/base/client.h"
@@ -44,7 +44,7 @@ static void put_json(struct buf *out, const char *tenant, const char *server, co
     buf_put_span(out, span_after(item->json, 1));
 }
 
-// `tenant` is NULL where there is only one.
+// `tenant` is NULL if there is only one tenant.
 static void put_row(struct table *table, const char *tenant, const char *server, const struct source_item *item)
 {
     char *name = mem_span(item->name), *description = text_of(item->json, "description");
@@ -54,7 +54,7 @@ static void put_row(struct table *table, const char *tenant, const char *server,
     free(description);
 }
 
-// Logs in to the first server that wants it. True: something has changed.
+// Logs in to the first server that requires it. True: a login succeeded, so list again.
 static bool login_somewhere(const struct config *config, const struct flags *flags, const struct client *client)
 {
     for (size_t i = 0; i < client_count(client); i++) {
@@ -90,7 +90,7 @@ static struct client *load(const struct config *config, const struct flags *flag
 struct listing {
     struct table table;
     struct buf json;
-    bool tenants;  // there are several
+    bool tenants;  // more than one tenant
 };
 
 // The items of the i-th server.
@@ -109,7 +109,7 @@ static void put_items(struct listing *listing, const struct flags *flags, const 
         }
 }
 
-// Most problems begin with the server's name already.
+// Most problems begin with the server's name.
 static int fail_server(const char *server, const char *problem)
 {
     if (strncmp(problem, "server \"", strlen("server \"")) == 0)
@@ -173,7 +173,7 @@ static const struct flag flags_table[] = {
     FLAG_TENANT,
     FLAG_URL,
     FLAG_TOKEN_FILE,
-    {"search", "TEXT", FLAG(search), "Only what has the text in its name or description"},
+    {"search", "TEXT", FLAG(search), "Only items with this text in name or description"},
     FLAG_JSON,
     FLAG_INTERACTIVE,
     FLAG_HEADLESS,

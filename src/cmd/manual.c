@@ -1,6 +1,6 @@
 // Owns the manual pages: the tables of commands and options as roff, in the macros of man(7).
 //
-// Lines are kept short and begin with each sentence, as those who check such pages want them.
+// Lines are short and each sentence begins a line, as checkers of manual pages require.
 #include "base/mem.h"
 #include "command_list.h"
 #include "config/config.h"
@@ -14,7 +14,7 @@ enum { LINE_CHARS = 79 };
 struct manual_page {
     struct buf out;
     size_t column;
-    bool bold;  // inside of `…`
+    bool bold;  // inside `…`
 };
 
 static void line(struct manual_page *page, const char *text)
@@ -61,7 +61,7 @@ static void put_word(struct manual_page *page, struct span word)
     buf_release(&text);
 }
 
-// Text that is filled: its own line breaks do not count.
+// Filled text: its own line breaks are ignored.
 static void put_text(struct manual_page *page, struct span text)
 {
     while (text.len) {
@@ -74,7 +74,7 @@ static void put_text(struct manual_page *page, struct span text)
     }
 }
 
-// One line in bold, as it is.
+// One line in bold, without filling.
 static void put_bold(struct manual_page *page, const char *before, struct span text)
 {
     if (page->column)
@@ -124,7 +124,7 @@ static size_t length_of_line(struct span text)
     return newline ? (size_t)(newline - text.at) : text.len;
 }
 
-// "new     makes a token": where the word ends, if a line explains one; else 0.
+// For a line such as "new     makes a token" that explains a word: where the word ends. Else 0.
 static size_t word_explained(struct span row)
 {
     for (size_t i = 1; i + 2 < row.len && row.at[0] != ' '; i++)
@@ -178,8 +178,9 @@ struct pair {
 
 static const struct pair variables[] = {
     {"POSTERN_CONFIG", "The configuration file, if `--config` is not given."},
-    {"POSTERN_STATE", "The folder of the store, the vault's keys and the audit log, if the configuration names none."},
-    {"POSTERN_VAULT_KEY", "The keys that seal the tokens of users, if the configuration names no file."},
+    {"POSTERN_STATE",
+     "The folder of the store, the vault's keys and the audit log, for those without a path in the configuration."},
+    {"POSTERN_VAULT_KEY", "The keys that seal the tokens of users, if the configuration does not name a key file."},
     {"CREDENTIALS_DIRECTORY", "Where systemd puts the credential `postern-vault-key`."},
     {"XDG_CONFIG_HOME, XDG_STATE_HOME", "Instead of `~/.config` and `~/.local/state`."},
     {"BROWSER",
@@ -191,7 +192,7 @@ static const struct pair variables[] = {
 static const struct pair files[] = {
     {"./postern.json, ~/.config/postern/postern.json", "The configuration."},
     {"~/.local/state/postern/store.db", "The grants of users, sealed, and client registrations."},
-    {"~/.local/state/postern/vault.key", "The keys they are sealed with, made at the first use. Keep a copy."},
+    {"~/.local/state/postern/vault.key", "The keys that seal them, created at the first use. Keep a copy."},
     {"~/.local/state/postern/audit.db", "The audit log."},
     {NULL, NULL},
 };
@@ -210,18 +211,18 @@ void manual_commands(const struct command *const *commands)
     struct manual_page page;
     begin(&page, "POSTERN", "1", "postern \\- an authenticated gateway to many MCP servers");
     line(&page, ".SH SYNOPSIS\n.B postern\n.I COMMAND\n.RI [ OPTIONS ]\n.SH DESCRIPTION");
-    put_text(&page,
-             span_of("Callers reach many servers of the Model Context Protocol through one endpoint that knows who "
-                     "calls, decides by policy files what they may do, and holds the tokens of users for the "
-                     "servers behind it. The other commands use the same servers from the command line."));
+    put_text(
+        &page,
+        span_of("Callers reach many servers of the Model Context Protocol through one endpoint that "
+                "authenticates them, checks every call against policy files, and keeps the tokens of users for the "
+                "servers behind it. The other commands use the same servers from the command line."));
     line(&page, ".PP");
     put_text(
         &page,
-        span_of(
-            "Standard output is for data: tables and text on a terminal, JSON in a pipe or with `--json` (of `policy` "
-            "only with that: its findings are read in logs). "
-            "Standard error is for people. `--name VALUE` and `--name=VALUE` are the same, and `--` ends "
-            "the options."));
+        span_of("Standard output is for data: tables and text on a terminal, JSON in a pipe or with `--json` (`policy` "
+                "prints JSON only with `--json`, because its findings are read in logs). "
+                "Standard error is for people. `--name VALUE` and `--name=VALUE` are the same, and `--` ends "
+                "the options."));
     line(&page, ".SH COMMANDS");
     for (size_t i = 0; commands[i]; i++)
         put_command(&page, commands[i]);
@@ -286,8 +287,8 @@ void manual_config(void)
              span_of("A JSON file: `--config`, else `$POSTERN_CONFIG`, `./postern.json`, "
                      "`$XDG_CONFIG_HOME/postern/postern.json`. Unknown keys are errors. `${NAME}` and "
                      "`${NAME:-default}` in strings are replaced from the environment; a missing variable without a "
-                     "default is an error. `postern config check` says what is wrong, `postern config show` what is "
-                     "in force, and `postern config schema` prints a JSON Schema for editors."));
+                     "default is an error. `postern config check` reports errors, `postern config show` prints the "
+                     "values in force, and `postern config schema` prints a JSON Schema for editors."));
     line(&page, ".SH OPTIONS");
     put_table(&page, &config_options, seen, sizeof seen / sizeof *seen);
     line(&page, ".SH EXAMPLES\n.EX");

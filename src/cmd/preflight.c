@@ -1,8 +1,8 @@
-// Owns what must be right before a gateway serves: policies, providers, certificates, keys, the servers' programs, and
-// the limit of descriptors.
+// Owns the checks before a gateway serves: policies, providers, certificates, keys, the servers' programs, and the
+// limit of descriptors.
 //
-// `serve` starts from these functions and `config check` calls the same ones, so that a file which passes the check is
-// one that serves. Nothing here makes a file or opens a port: the check may run beside a gateway, and as another user.
+// `serve` starts with these functions and `config check` calls the same ones, so a file that passes the check also
+// serves. They create no files and open no ports: the check may run beside a gateway, and as another user.
 #include "preflight.h"
 #include "auth/caller/provider.h"
 #include "base/log.h"
@@ -21,7 +21,7 @@
 
 // ---- policies and providers -----------------------------------------------------------------
 
-// Tenants without a policy of their own have the one at the top, which is checked once.
+// Tenants without a policy of their own use the one at the top, which is checked once.
 static bool check_policies(const struct config *config, struct err *err)
 {
     const struct config_tenant *tenants = config->tenants.at;
@@ -85,7 +85,7 @@ static bool check_readable(const char *path, struct err *err)
     return !path || access(path, R_OK) == 0 || err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
 }
 
-// The member that is wrong, or NULL.
+// Returns the invalid member, or NULL.
 static const char *check_server(const struct server *server, struct err *err)
 {
     if (server->disabled)
@@ -117,7 +117,7 @@ void preflight_servers(const struct config *config, preflight_server_fn *report,
     }
 }
 
-// ---- all of it ------------------------------------------------------------------------------
+// ---- the whole check ------------------------------------------------------------------------
 
 static bool check_listeners(const struct config *config, struct err *err)
 {

@@ -1,4 +1,4 @@
-// Owns `postern serve`: loop, gate and faces put together, signals, and stopping.
+// Owns `postern serve`: putting loop, gate and faces together, signals, and the shutdown.
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd/base/configuration.h"
@@ -27,14 +27,14 @@
 
 struct serve {
     const struct config *config;
-    char *path;  // of the configuration; NULL: it is not in a file
+    char *path;  // of the configuration; NULL: not from a file
     struct loop *loop;
     struct http_client *http;
     struct offload *background;  // for large messages
     struct gate *gate;
     struct config_chains *chains, *next_chains;
     struct audit *audit;
-    struct grant_store *tokens;  // NULL: no server needs it
+    struct grant_store *tokens;  // NULL: not needed by any server
     struct reload *reload;
     struct control *control;  // NULL: no control socket
     struct inherited inherited;
@@ -42,13 +42,13 @@ struct serve {
     struct faces *faces;
     struct stdio_face *stdio;
     bool retiring, stopping;
-    struct err refused;  // why it did not start, or standard input was not let in
+    struct err refused;  // why it did not start, or why the caller on standard input was refused
     int64_t stop_by_ms;
     struct loop_timer linger;  // while connections are still open
     struct loop_watch log;
 };
 
-// The gate is closed; answers that are on their way may still arrive.
+// The gate is closed; answers may still be on their way.
 static void on_stopped(void *arg)
 {
     struct serve *serve = arg;
@@ -112,10 +112,10 @@ static bool open_audit(struct serve *serve, const struct flags *flags, struct er
 static void warn_of_server(void *arg, const char *place, const struct err *err)
 {
     (void)arg;
-    log_warn("a server cannot work as it is configured", LOG_STR("place", place), LOG_STR("detail", err->detail));
+    log_warn("server cannot work as configured", LOG_STR("place", place), LOG_STR("detail", err->detail));
 }
 
-// ---- what the reload reports ----------------------------------------------------------------
+// ---- events of the reload -------------------------------------------------------------------
 
 static void on_policy(void *arg, const char *tenant, struct policy *policy)
 {
@@ -156,7 +156,7 @@ static bool prepare_chains(struct serve *serve, const struct config *next, struc
     return serve->next_chains != NULL;
 }
 
-// A gateway that had no server with grants has no store.
+// A gateway without servers that need grants does not have a store yet.
 static bool prepare_tokens(struct serve *serve, const struct config *next, struct err *err)
 {
     return serve->tokens || !preflight_needs_store(next) || grants_open(next, serve->loop, true, &serve->tokens, err);
@@ -165,8 +165,9 @@ static bool prepare_tokens(struct serve *serve, const struct config *next, struc
 static bool prepare_audit(const struct serve *serve, const struct config *next, struct err *err)
 {
     return serve->audit || !config_audited(next) ||
-           err_set(err, ERR_CONFIG,
-                   "/auth: the first provider that proves who calls needs an audit log, which only a restart opens");
+           err_set(
+               err, ERR_CONFIG,
+               "/auth: the first provider that authenticates callers needs an audit log, which only a restart opens");
 }
 
 static void on_drop(void *arg)
@@ -229,12 +230,12 @@ static bool open_auth(struct serve *serve, struct err *err)
            (serve->chains = config_chains_new(serve->config, &world, err)) != NULL;
 }
 
-// Only where some server needs it: a gateway without grants makes no files.
+// Only if some server needs it: a gateway without grants creates no files.
 static bool open_tokens(struct serve *serve, struct err *err)
 {
     bool needed = preflight_needs_store(serve->config);
     if (needed && serve->config->store.seed)
-        log_warn("the store is a seed: tokens that are refreshed are kept in memory, and lost at the end",
+        log_warn("the store is a seed: refreshed tokens are kept in memory only, and lost at the end",
                  LOG_STR("seed", serve->config->store.seed));
     return !needed || grants_open(serve->config, serve->loop, true, &serve->tokens, err);
 }
@@ -264,7 +265,7 @@ static void on_stdio_refused(void *arg, const struct err *err)
     struct serve *serve = arg;
     if (!serve->stopping)
         serve->refused = *err;
-    stop(serve, "standard input is not let in");
+    stop(serve, "the caller on standard input was refused");
 }
 
 static bool check_address(const struct serve *serve, const char *address, struct err *err)
@@ -310,7 +311,7 @@ static void on_log_writable(struct loop_watch *watch, unsigned events)
     (void)log_flush();
 }
 
-// Edge-triggered: one event when the log's reader takes lines again. A file cannot be watched, and need not be.
+// Edge-triggered: one event when the log's reader accepts lines again. A file cannot be watched, and does not block.
 static void watch_log(struct serve *serve)
 {
     struct err ignored;
@@ -392,10 +393,10 @@ static int run(const struct flags *flags)
     struct err err = {0};
     int code = EXIT_OK;
     if (flags->profile && !flags->stdio)
-        return fail_with(EXIT_USAGE, "serve: --profile goes with --stdio; over HTTP each profile is at /mcp/NAME");
+        return fail_with(EXIT_USAGE, "serve: --profile requires --stdio; over HTTP each profile is at /mcp/NAME");
     if (flags->replace && flags->stdio)
         return fail_with(EXIT_USAGE, "serve: --replace cannot be used with --stdio: standard input is not handed over");
-    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);  // S9: no core files, and nobody but root looks into our memory
+    (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);  // S9: no core files, and only root may read the memory
     if (!(serve.config = configuration_load(flags, &code)))
         return code;
     serve.path = config_path(flags->config);
@@ -431,10 +432,10 @@ static int run(const struct flags *flags)
 
 static const struct flag flags_table[] = {
     FLAG_CONFIG,
-    {"listen", "ADDR:PORT", FLAG(listen), "Listen here instead of where the configuration says; port 0 picks one"},
+    {"listen", "ADDR:PORT", FLAG(listen), "Listen here instead of at the configured addresses; port 0 picks one"},
     {"replace", NULL, FLAG(replace), "Take the place of the running gateway without refusing a connection"},
     {"stdio", NULL, FLAG(stdio), "Serve one caller on standard input and output (and HTTP, if it is configured)"},
-    {"profile", "NAME", FLAG(profile), "With --stdio: the profile the caller has"},
+    {"profile", "NAME", FLAG(profile), "With --stdio: the profile of the caller"},
     {0},
 };
 

@@ -17,7 +17,7 @@
 #define DEFAULT_OVERLAP "24h"
 #define SPAN_MAX_SECONDS ((int64_t)100 * 366 * 86400)
 
-enum { ACTIVE_MAX = 2 };  // of one subject: the one in use and the one it is rotated to
+enum { ACTIVE_MAX = 2 };  // of one subject: the current token and its replacement
 
 // "90d", "12h", "30m", "0s"
 static bool read_span(const char *text, int64_t *seconds)
@@ -30,7 +30,7 @@ static bool read_span(const char *text, int64_t *seconds)
     return true;
 }
 
-// What --expires says, as it goes into the file: a date as it was given, a span counted from now.
+// The value of --expires as written to the file: a date unchanged, a span counted from now.
 static const char *read_expires(const char *text, int64_t now, char room[32])
 {
     int64_t at, seconds;
@@ -55,7 +55,7 @@ static bool is_shown(const struct caller_token *entry, const struct flags *flags
     return !flags->tenant || strcmp(flags->tenant, tenant_of(entry)) == 0;
 }
 
-// Is there room for one more active token of this subject? Says so if not.
+// Whether the subject may have one more active token. Prints an error if not.
 static bool has_room(const struct caller_tokens *file, const struct caller_token *entry, int64_t now)
 {
     struct buf ids = {0};
@@ -68,13 +68,14 @@ static bool has_room(const struct caller_tokens *file, const struct caller_token
         buf_printf(&ids, "%s%s", active++ ? ", " : "", other->id);
     }
     if (active >= ACTIVE_MAX)
-        (void)fail_with(EXIT_NEGATIVE, "token: \"%s\" has %d active tokens already (%s): revoke one of them first",
+        (void)fail_with(EXIT_NEGATIVE,
+                        "token: \"%s\" has %d active tokens already (%s), the maximum: revoke one of them first",
                         entry->subject, active, buf_text(&ids));
     buf_release(&ids);
     return active < ACTIVE_MAX;
 }
 
-// Records the change and makes it.
+// Records the change and saves it.
 static int save(const struct flags *flags, struct caller_tokens_edit *edit, const struct token_change *change)
 {
     struct err err = {0};
@@ -85,7 +86,8 @@ static int save(const struct flags *flags, struct caller_tokens_edit *edit, cons
     return fail_with_err(&err);
 }
 
-// Adds an entry like this one, which may have an id to replace, with a new id and digest, and saves.
+// Adds an entry like this one, with a new id and digest, and saves. If `like` has an id, the new token replaces that
+// one.
 static int issue(const struct flags *flags, struct caller_tokens_edit *edit, const struct caller_token *like,
                  struct caller_token_minted *minted)
 {
@@ -105,14 +107,15 @@ static int issue(const struct flags *flags, struct caller_tokens_edit *edit, con
     return save(flags, edit, &(struct token_change){flags->args[0], &entry, replaces});
 }
 
-// The token alone goes to stdout, so that it can be piped to where it belongs.
+// Only the token goes to stdout, so that it can be piped.
 static int hand_over(const struct caller_token_minted *minted, const struct caller_token *entry,
                      const struct flags *flags)
 {
     if (puts(minted->token) == EOF || fflush(stdout) != 0)
-        return fail_with(EXIT_UNAVAILABLE,
-                         "the token could not be printed, so nobody has it: postern token revoke %s --file %s",
-                         minted->id, flags->file);
+        return fail_with(
+            EXIT_UNAVAILABLE,
+            "the token could not be printed and is lost; remove it with: postern token revoke %s --file %s", minted->id,
+            flags->file);
     if (!isatty(STDERR_FILENO))
         return EXIT_OK;
     fprintf(stderr,
@@ -136,7 +139,7 @@ static int run_new(const struct flags *flags)
     struct caller_token entry = {
         .subject = flags->subject, .roles = flags->role, .tenant = flags->tenant, .description = flags->description};
     if (!flags->subject)
-        return fail_with(EXIT_USAGE, "token new: --subject is missing: whose token is it?");
+        return fail_with(EXIT_USAGE, "token new: --subject is missing; give the name of the token's owner");
     if (flags->expires && !(entry.expires = read_expires(flags->expires, now, room)))
         return EXIT_USAGE;
     struct caller_tokens_edit *edit = caller_tokens_edit_start(flags->file, true, &err);
@@ -151,7 +154,7 @@ static int run_new(const struct flags *flags)
     return code;
 }
 
-// The id, or the id in a whole token: that is what one has at hand when a token has leaked.
+// Reads an id, or a whole token, which contains it: when a token has leaked, the whole token is at hand.
 static bool read_id(const char *text, struct span *id)
 {
     *id = span_of(text);
@@ -168,7 +171,7 @@ static struct caller_tokens_edit *start_on(const struct flags *flags, const stru
 {
     struct err err = {0};
     struct span id;
-    if (!read_id(flags->args[1], &id)) {  // not repeated here: it may be nearly a token
+    if (!read_id(flags->args[1], &id)) {  // the text is not printed: it may be nearly a token
         *code = fail_with(EXIT_USAGE, "token %s: ID must be 8 letters and digits, or a whole token without a typo",
                           flags->args[0]);
         return NULL;
@@ -198,8 +201,8 @@ static int rotate(struct caller_tokens_edit *edit, const struct caller_token *ol
     if (flags->expires && !(entry.expires = read_expires(flags->expires, now, room)))
         return EXIT_USAGE;
     if (!flags->expires && caller_tokens_expired(old, now))
-        return fail_with(EXIT_NEGATIVE, "token rotate: %s has expired (%s): give the new one an end with --expires",
-                         old->id, old->expires);
+        return fail_with(EXIT_NEGATIVE, "token rotate: %s has expired (%s): give --expires for the new token", old->id,
+                         old->expires);
     if (!has_room(caller_tokens_edit_before(edit), &entry, now))
         return EXIT_NEGATIVE;
     caller_tokens_stamp(end, end_text);
@@ -249,7 +252,7 @@ static int run_revoke(const struct flags *flags)
 
 // ---- list -----------------------------------------------------------------------------------
 
-// No digest, not even a part: the id says which token it is.
+// Without any part of the digest: the id identifies the token.
 static json_t *entry_json(const struct caller_token *entry, const char *used, int64_t now)
 {
     json_t *roles = json_array();
@@ -314,7 +317,7 @@ static int run_list(const struct flags *flags)
 
 // ---- the command ----------------------------------------------------------------------------
 
-// What each of them takes besides --file. A flag that would be ignored is an error: it may be about roles.
+// The flags of each subcommand besides --file. A flag that would be ignored is an error, since it may be about roles.
 static const struct token_subcommand {
     const char *name;
     int (*run)(const struct flags *flags);
@@ -347,26 +350,26 @@ static int run(const struct flags *flags)
         if (strcmp(subcommands[i].name, name) == 0)
             subcommand = &subcommands[i];
     if (!subcommand)
-        return fail_with(EXIT_USAGE, "token %s: unknown; there are new, list, rotate and revoke", name);
+        return fail_with(EXIT_USAGE, "token %s: unknown subcommand; use new, list, rotate or revoke", name);
     if (unwanted(subcommand, flags))
         return fail_with(EXIT_USAGE, "token %s: takes no --%s", name, unwanted(subcommand, flags));
     if (flags->count != (subcommand->id ? 2 : 1))
         return fail_with(EXIT_USAGE, "usage: postern token %s %s--file FILE", name, subcommand->id ? "ID " : "");
     if (!flags->file)
-        return fail_with(EXIT_USAGE, "token %s: --file is missing: which tokens file?", name);
+        return fail_with(EXIT_USAGE, "token %s: --file is missing; give the path of the tokens file", name);
     return subcommand->run(flags);
 }
 
 static const struct flag flags_table[] = {
-    {"file", "FILE", FLAG(file), "The tokens file; 'new' makes it if it does not exist"},
+    {"file", "FILE", FLAG(file), "The tokens file; 'new' creates it if it does not exist"},
     FLAG_CONFIG,
-    {"subject", "NAME", FLAG(subject), "new: whose token it is"},
+    {"subject", "NAME", FLAG(subject), "new: the owner of the token"},
     {"role", "ROLE...", FLAG(role), "new: a role of the subject; may be given again"},
     {"tenant", "NAME", FLAG(tenant),
-     "new: the subject's tenant, else \"default\"; list, rotate, revoke: only tokens of this tenant"},
+     "new: the subject's tenant; default: \"default\"; list, rotate, revoke: only tokens of this tenant"},
     {"expires", "DATE|TIME", FLAG(expires), "new, rotate: 2027-01-31 (to its end, UTC), RFC 3339, or 90d from now"},
     {"description", "TEXT", FLAG(description), "new: what the token is for"},
-    {"overlap", "TIME", FLAG(overlap), "rotate: how long the old token stays valid, else " DEFAULT_OVERLAP},
+    {"overlap", "TIME", FLAG(overlap), "rotate: how long the old token stays valid; default: " DEFAULT_OVERLAP},
     FLAG_JSON,
     {0},
 };
@@ -374,16 +377,16 @@ static const struct flag flags_table[] = {
 const struct command token_command = {
     .name = "token",
     .synopsis = "token new|list|rotate|revoke [ID] --file FILE",
-    .summary = "Make, list, replace or revoke bearer tokens",
+    .summary = "Create, list, replace or revoke caller tokens",
     .details =
-        "new     makes a token for --subject and prints it, this once; the file keeps its SHA-256\n"
-        "list    shows whose tokens there are, as a table or, in a pipe, as JSON; never their digests. When they\n"
-        "        were last used is told from the audit log of the configuration\n"
-        "rotate  makes a new token with the data of ID, and lets that one end after --overlap\n"
+        "new     creates a token for --subject and prints it once; the file has only its SHA-256\n"
+        "list    prints the tokens with their subjects, as a table or, in a pipe, as JSON; never their digests.\n"
+        "        The time of their last use comes from the audit log of the configuration\n"
+        "rotate  creates a new token with the data of ID, which stays valid for --overlap\n"
         "revoke  removes the token ID from the file\n\n"
         "If the configuration has an audit log, each change is recorded there with the user who made it.\n\n"
-        "A subject has at most two active tokens. ID may also be the whole token. Exit status 1: there is\n"
-        "no such token, or no room for another.",
+        "A subject has at most two active tokens. ID may also be the whole token. Exit status 1: the token\n"
+        "does not exist, or the subject has two active tokens already.",
     .flags = flags_table,
     .min_args = 1,
     .max_args = 2,

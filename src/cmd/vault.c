@@ -1,4 +1,4 @@
-// Owns `postern vault status|rotate`: which keys seal the tokens of users, and a new one.
+// Owns `postern vault status|rotate`: listing the keys that seal the tokens of users, and adding a new one.
 #include "auth/grant/vault.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 struct place {
-    struct config *config;  // NULL: there is none, and the usual places are meant
+    struct config *config;  // NULL: without a configuration, the usual places are used
     struct record_store *records;
     struct vault *vault;
 };
@@ -26,7 +26,7 @@ static void print_json(json_t *tree)
     json_decref(tree);
 }
 
-#define DAMAGED_HINT ": 'postern connections' tells which grants"
+#define DAMAGED_HINT ": 'postern connections' lists the grants"
 
 static int status(struct place *place, const struct flags *flags)
 {
@@ -63,7 +63,7 @@ static int status(struct place *place, const struct flags *flags)
     if (damaged)
         return fail_with(EXIT_NEGATIVE, "%zu records are damaged, or of a later version" DAMAGED_HINT, damaged);
     if (missing)
-        return fail_with(EXIT_NEGATIVE, "records are sealed with keys that are not in %s: put those keys back",
+        return fail_with(EXIT_NEGATIVE, "records are sealed with keys that are not in %s: restore those keys",
                          vault_source(place->vault));
     return EXIT_OK;
 }
@@ -83,16 +83,15 @@ static int rotate(struct place *place, const struct flags *flags)
                done.resealed, done.dropped);
     if (!done.made)
         fprintf(stderr,
-                "postern: %s is not for postern to write: to rotate, put a new key before the others, restart the "
+                "postern: %s is not writable by postern: to rotate, put a new key before the others, restart the "
                 "gateway, and run this again\n",
                 vault_source(place->vault));
     if (done.damaged)
-        return fail_with(EXIT_NEGATIVE, "%zu records are damaged, and were left as they are" DAMAGED_HINT,
-                         done.damaged);
+        return fail_with(EXIT_NEGATIVE, "%zu records are damaged, and were left unchanged" DAMAGED_HINT, done.damaged);
     return EXIT_OK;
 }
 
-// The files of the configuration if there is one.
+// Uses the files of the configuration, if one exists.
 static int open_place(struct place *place, const struct flags *flags)
 {
     struct err err = {0};
@@ -110,7 +109,7 @@ static int open_place(struct place *place, const struct flags *flags)
     }
     char *store = record_place(&records);
     bool there = record_is_there(&records);
-    int code = there ? EXIT_OK : fail_with(EXIT_NEGATIVE, "%s: there is no store yet", store);
+    int code = there ? EXIT_OK : fail_with(EXIT_NEGATIVE, "%s: the store does not exist yet", store);
     free(store);
     if (there &&
         (!(place->records = record_open(&records, &err)) || !(place->vault = vault_open(&vault, place->records, &err))))
@@ -123,7 +122,7 @@ static int run(const struct flags *flags)
     struct place place = {0};
     bool rotates = strcmp(flags->args[0], "rotate") == 0;
     if (!rotates && strcmp(flags->args[0], "status") != 0)
-        return fail_with(EXIT_USAGE, "vault %s: unknown; there are status and rotate", flags->args[0]);
+        return fail_with(EXIT_USAGE, "vault %s: unknown subcommand; use status or rotate", flags->args[0]);
     int code = open_place(&place, flags);
     if (place.vault && (!rotates || grants_lasts(place.config, &code)))
         code = rotates ? rotate(&place, flags) : status(&place, flags);
@@ -143,11 +142,11 @@ const struct command vault_command = {
     .name = "vault",
     .synopsis = "vault status|rotate [--config FILE]",
     .summary = "Show or rotate the keys that seal the tokens of users",
-    .details = "status  tells which keys there are and how many records each of them seals. Exit status 1 if a key\n"
+    .details = "status  lists the keys and how many records each of them seals. Exit status 1 if a key\n"
                "        is missing or a record is damaged.\n"
-               "rotate  makes a new key, puts it before the others and seals every record with it. It may be ended at\n"
+               "rotate  creates a new key, puts it first and seals every record with it. It may be interrupted at\n"
                "        any moment and run again, and a running gateway follows. Old keys stay in the file until a\n"
-               "        later rotation finds that nothing needs them. Back the file up before and after.",
+               "        later rotation finds that no record needs them. Back the file up before and after.",
     .flags = flags_table,
     .min_args = 1,
     .max_args = 1,

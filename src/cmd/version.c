@@ -29,7 +29,7 @@ static const struct flag flags_table[] = {FLAG_JSON, {0}};
 const struct command version_command = {
     .name = "version",
     .synopsis = "version",
-    .summary = "Print the version and the protocol revisions spoken",
+    .summary = "Print the version and the supported protocol revisions",
     .flags = flags_table,
     .run = run,
 };

@@ -1,6 +1,6 @@
 // Owns reading the next configuration.
 //
-// The worker touches nothing but the candidate and the environment, which nobody changes while the gateway runs.
+// The worker uses nothing but the candidate and the environment, which does not change while the gateway runs.
 #include "candidate.h"
 #include "auth/policy/policy.h"
 #include "base/mem.h"

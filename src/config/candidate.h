@@ -1,4 +1,4 @@
-// The next configuration: read from its files with the policies of all its tenants, on a worker; not in force yet.
+// The next configuration, not in force yet: a worker reads it from its files, with the policies of all its tenants.
 #ifndef CONFIG_CANDIDATE_H
 #define CONFIG_CANDIDATE_H
 

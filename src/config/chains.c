@@ -1,4 +1,4 @@
-// Owns the provider chains of a configuration, which live as long as some request uses them.
+// Owns the provider chains of a configuration. A chain lives as long as a request uses it.
 #include "config/chains.h"
 #include "base/mem.h"
 #include "config/config.h"

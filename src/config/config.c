@@ -1,4 +1,4 @@
-// Owns the top of the configuration: its rows, its checks, and where the file is found.
+// Owns the top of the configuration: its option rows, its checks, and the search for its file.
 #include "auth/access/trust.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -21,13 +21,13 @@ static const struct option log_rows[] = {
      .offset = AT(level),
      .fallback = "\"info\"",
      .choices = levels,
-     .help = "The least that is logged."},
+     .help = "The lowest level that is logged."},
     {.name = "format",
      .type = OPTION_ENUM,
      .offset = AT(format),
      .fallback = "\"text\"",
      .choices = formats,
-     .help = "Lines for people or for machines, on standard error."},
+     .help = "The format of log lines on standard error: for people or for machines."},
     {0},
 };
 #undef AT
@@ -39,8 +39,8 @@ static const struct option rows[] = {
      .type = OPTION_OBJECTS,
      .offset = AT(listen),
      .sub = &config_listener_options,
-     .help = "Where HTTP is served; 127.0.0.1:8080 if absent. Beyond loopback and unix sockets a provider that proves "
-             "identities is needed."},
+     .help = "Where HTTP is served; 127.0.0.1:8080 if absent. Beyond loopback and unix sockets, a provider that "
+             "authenticates callers is required."},
     {.name = "control",
      .type = OPTION_STRING,
      .offset = AT(control),
@@ -48,7 +48,7 @@ static const struct option rows[] = {
      .help =
          "The unix socket that `postern status`, `servers`, `logs`, `reload`, `restart`, `enable` and `disable` use. "
          "`$XDG_RUNTIME_DIR/postern.sock` if absent and that variable is set; `\"\"` for none. Only the gateway's own "
-         "user and root may use it. A gateway without HTTP listeners has none."},
+         "user and root may use it. A gateway without HTTP listeners does not open it."},
     {.name = "public_url",
      .type = OPTION_STRING,
      .offset = AT(public_url),
@@ -66,12 +66,13 @@ static const struct option rows[] = {
      .type = OPTION_OBJECT,
      .offset = AT(auth),
      .sub = &provider_config_options,
-     .help = "Who may come in, at the listeners that do not say so themselves and on standard input."},
+     .help = "How callers are authenticated on standard input, and at listeners without `auth` of their own."},
     {.name = "policy",
      .type = OPTION_STRING,
      .offset = AT(policy),
-     .help = "Policy file, or folder of them, relative to this file. Needed with a provider that proves who calls; "
-             "without one everybody may do everything."},
+     .help =
+         "Policy file, or folder of policy files, relative to this file. Required with a provider that authenticates "
+         "callers. Without a policy, every caller may do everything."},
     {.name = "mcpServers",
      .type = OPTION_NAMED_OBJECTS,
      .offset = AT(servers),
@@ -89,27 +90,33 @@ static const struct option rows[] = {
      .offset = AT(tenants),
      .fallback = "{}",
      .sub = &config_tenant_options,
-     .help = "Tenants beside `default`, by name; more of them, one in a file, in `tenants.d/NAME.json` beside this "
-             "file. An identity of a tenant that is in neither is not let in."},
+     .help =
+         "Tenants beside `default`, by name. Further tenants are in files of their own, `tenants.d/NAME.json`, beside "
+         "this file. An identity whose tenant is in neither place is refused."},
     {.name = "prefix",
      .type = OPTION_BOOL,
      .offset = AT(prefix),
      .fallback = "true",
-     .help = "Put the server's name before tool and prompt names, and wrap resource URIs. Without, names and URIs stay "
-             "as the servers have them."},
+     .help =
+         "Put the server's name before tool and prompt names, and wrap resource URIs. If false, names and URIs stay "
+         "as the servers have them."},
     {.name = "separator",
      .type = OPTION_STRING,
      .offset = AT(separator),
      .fallback = "\"__\"",
-     .help = "Between prefix and name."},
-    {.name = "log", .type = OPTION_OBJECT, .offset = AT(log), .sub = &log_options, .help = "What is logged, and how."},
+     .help = "The text between prefix and name."},
+    {.name = "log",
+     .type = OPTION_OBJECT,
+     .offset = AT(log),
+     .sub = &log_options,
+     .help = "Level and format of the log."},
     {.name = "audit",
      .type = OPTION_OBJECT,
      .offset = AT(audit),
      .sub = &audit_options,
      .fixed = true,
-     .help = "Where every call is recorded. On when `path` or `jsonl` is given, and always with a provider that proves "
-             "who calls."},
+     .help = "Where every call is recorded. On if `path` or `jsonl` is given, and always on with a provider that "
+             "authenticates callers."},
     {.name = "store",
      .type = OPTION_OBJECT,
      .offset = AT(store),
@@ -131,12 +138,12 @@ static const struct option rows[] = {
      .type = OPTION_OBJECT,
      .offset = AT(limits),
      .sub = &config_limits_options,
-     .help = "Bounds on everything."},
+     .help = "Limits on sizes, rates, connections, sessions and memory."},
     {.name = "timeouts",
      .type = OPTION_OBJECT,
      .offset = AT(timeouts),
      .sub = &config_limits_timeouts,
-     .help = "How long things may take."},
+     .help = "How long requests, sessions and the shutdown may take."},
     {0},
 };
 #undef AT
@@ -171,7 +178,7 @@ static bool check(void *object, const struct option_place *place, struct err *er
         return false;
     if (!config->policy && config_listener_proves(config))
         return err_set(err, ERR_CONFIG,
-                       "%s: /policy: a provider proves who calls, but no policy says what they may do; "
+                       "%s: /policy: a provider authenticates callers, but no policy says what they may do; "
                        "name a policy file or folder",
                        place->file);
     return check_control(config, place, err) && check_separator(config, place, err) &&
@@ -198,7 +205,7 @@ struct config *config_parse(const json_t *tree, const char *file, struct err *er
     return parse(tree, &(struct option_place){.file = file, .path = ""}, err);
 }
 
-// Paths of the file are relative to it; "-" is standard output.
+// Paths in the file are relative to the file; "-" is standard output.
 static void resolve(const struct config *config, char **path)
 {
     if (!*path || strcmp(*path, "-") == 0)
@@ -221,7 +228,8 @@ static bool check_trust(const struct config *config, struct option_items *items,
     return true;
 }
 
-// The authorities that servers name are there. What they vouch for is seen when a server is connected to.
+// Checks that the certificate files that servers name can be used. Whether they vouch for a server shows when it
+// connects.
 static bool check_authorities(struct config *config, const char *path, struct err *err)
 {
     struct config_tenant *tenants = config->tenants.at;
@@ -231,7 +239,7 @@ static bool check_authorities(struct config *config, const char *path, struct er
     return ok;
 }
 
-// Clients start the program in whatever folder they are in: the message about a missing file names the folder.
+// A client starts the program in a folder of its choice, so the message about a missing file names the folder.
 static json_t *parse_file(const char *path, struct err *err)
 {
     if (path[0] == '/' || access(path, F_OK) == 0)
@@ -308,7 +316,7 @@ char *config_file(const struct config *config, const char *path)
     return buf_take(&full, NULL);
 }
 
-// The count is bookkeeping, not part of what the snapshot says.
+// The count is bookkeeping, not content of the snapshot.
 static struct config *counted(const struct config *config) { return (struct config *)(uintptr_t)config; }
 
 const struct config *config_ref(const struct config *config)

@@ -1,4 +1,4 @@
-// Owns the differences between two configurations, for people and for a reload.
+// Owns the differences between two configurations, as text for people and as input of a reload.
 #include "config/diff.h"
 #include "base/mem.h"
 #include "base/option_compare.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 struct config_diff {
-    json_t *changes;  // as config_diff_json() gives them
+    json_t *changes;  // as config_diff_json() returns them
     char *fixed;
 };
 
@@ -81,7 +81,7 @@ static void put_line(struct buf *out, const json_t *change)
     char sign = strcmp(word, "added") == 0 ? '+' : strcmp(word, "removed") == 0 ? '-' : '~';
     buf_printf(out, "%c %s", sign, path);
     if (strcmp(word, "reordered") == 0)
-        buf_put_text(out, ": another order");
+        buf_put_text(out, ": order changed");
     if (strcmp(word, "changed") == 0 && before && after && json_equal(before, after)) {
         buf_put_text(out, ": changed (secret)");
     } else if (strcmp(word, "changed") == 0) {

@@ -8,32 +8,32 @@ static const struct option rows[] = {
      .type = OPTION_BOOL,
      .offset = offsetof(struct config_hosted, allow_unbound_tickets),
      .fallback = "false",
-     .help = "Let a connect link be used by a browser of which no provider can tell whose it is. The link is then all "
-             "that binds the account to the user: who is talked into opening another's link connects their own account "
-             "to that user. See docs/security.md."},
+     .help =
+         "Accept a connect link from a browser that no provider can authenticate. Then only the link binds the account "
+         "to the user: a person who is tricked into opening another user's link connects their own account to that "
+         "user. See docs/security.md."},
     {.name = "lifetime",
      .type = OPTION_DURATION,
      .offset = offsetof(struct config_hosted, lifetime_ms),
      .fallback = "600",
      .min = 1000,
      .max = 600000,
-     .help = "How long a connect link, and the login that begins with it, may take."},
+     .help = "How long a connect link, and the login that begins with it, stay valid."},
     {.name = "return_to",
      .type = OPTION_STRINGS,
      .offset = offsetof(struct config_hosted, return_to),
      .help =
-         "Origins (scheme://host:port) that `/oauth/connect/SERVER?return_to=URL` may send a browser back to when the "
-         "account is connected. Without it there is a page that says so, and no `return_to` is taken."},
+         "Origins (scheme://host:port) that `/oauth/connect/SERVER?return_to=URL` may send a browser back to after the "
+         "account is connected. If absent, the gateway shows a page that confirms it, and refuses `return_to`."},
     {.name = "authorization_servers",
      .type = OPTION_STRINGS,
      .offset = offsetof(struct config_hosted, authorization_servers),
-     .help =
-         "Domains like \"login.example.com\" or \"*.example.com\": the gateway gets tokens from authorization servers "
-         "there and from no others. If absent: from any that servers name."},
+     .help = "Domains like \"login.example.com\" or \"*.example.com\": the gateway gets tokens only from authorization "
+             "servers in these domains. If absent: from any that servers name."},
     {0},
 };
 
-// An origin as browsers write it: nothing behind the host and port.
+// An origin as browsers write it: nothing follows the host and port.
 static bool check(void *object, const struct option_place *place, struct err *err)
 {
     const struct config_hosted *config = object;
@@ -42,14 +42,15 @@ static bool check(void *object, const struct option_place *place, struct err *er
         if (!oauth_url_parse(*origin, &url) || url.origin.len != strlen(*origin) || !oauth_url_secure(*origin))
             return err_set(
                 err, ERR_CONFIG,
-                "%s: %s/return_to: \"%s\" is no origin: write https://HOST or https://HOST:PORT (http:// for "
-                "this host alone), without a path",
+                "%s: %s/return_to: \"%s\" is not an origin; write https://HOST or https://HOST:PORT (http:// for "
+                "this host only), without a path",
                 place->file, place->path, *origin);
     }
     for (char *const *domain = config->authorization_servers; domain && *domain; domain++)
         if (!oauth_issuer_domain_valid(*domain))
-            return err_set(err, ERR_CONFIG, "%s: %s/authorization_servers: \"%s\" is no domain", place->file,
-                           place->path, *domain);
+            return err_set(err, ERR_CONFIG,
+                           "%s: %s/authorization_servers: \"%s\" is not a domain; write it like login.example.com",
+                           place->file, place->path, *domain);
     return true;
 }
 

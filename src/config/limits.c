@@ -1,4 +1,4 @@
-// Owns the option rows of limits and timeouts, and the bounds on memory that depend on each other.
+// Owns the option rows of limits and timeouts, and the checks of memory limits against each other.
 #include "tables.h"
 #include <inttypes.h>
 
@@ -38,8 +38,8 @@ static const struct option limit_rows[] = {
      .fallback = "\"1GiB\"",
      .min = 0,
      .max = MEMORY_MAX,
-     .help = "Bytes held for all callers: bodies, calls in flight, answers that are being read or wait for their "
-             "caller, and streams. When they are used up, callers are answered 429 `memory_limit`, and reading from "
+     .help = "Bytes held in memory for all callers: bodies, calls in flight, answers that are read or wait for their "
+             "caller, and streams. At the limit, callers get 429 `memory_limit`, and reading from "
              "servers pauses. At least `max_message` plus twice `max_body`; 0: no bound."},
     {.name = "identity_memory",
      .type = OPTION_SIZE,
@@ -55,18 +55,17 @@ static const struct option limit_rows[] = {
      .fallback = "4096",
      .min = 1,
      .max = 1000000,
-     .help = "Open connections for each listener. When there are as many, the oldest one without an authenticated "
-             "request is "
-             "closed for a new one, or else the one that has been idle for the longest time."},
+     .help = "Open connections for each listener. At the limit, a new connection closes the oldest one without an "
+             "authenticated request, or else the connection that has been idle longest."},
     {.name = "unauthenticated_connections",
      .type = OPTION_INT,
      .offset = AT(unauthenticated_connections),
      .fallback = "1024",
      .min = 1,
      .max = 1000000,
-     .help = "Open connections without an authenticated request for each listener and address (IPv4, or the first 64 "
-             "bits of "
-             "IPv6); with one more, the oldest is closed. Unix sockets and `trusted_proxies` are not counted."},
+     .help =
+         "Open connections without an authenticated request for each listener and address (IPv4, or the first 64 bits "
+         "of IPv6). At the limit, a new one closes the oldest. Unix sockets and `trusted_proxies` are not counted."},
     {.name = "sessions",
      .type = OPTION_INT,
      .offset = AT(sessions),
@@ -124,7 +123,7 @@ static const struct option limit_rows[] = {
      .fallback = "\"8MiB\"",
      .min = 1024,
      .max = 1024 * MIB,
-     .help = "What may wait for a slow caller on one stream; one that stays behind is cut off."},
+     .help = "Bytes that may wait for a slow caller on one stream; a caller that falls further behind is cut off."},
     {.name = "replay_events",
      .type = OPTION_INT,
      .offset = AT(replay_events),
@@ -153,46 +152,45 @@ static const struct option limit_rows[] = {
      .min = 100,
      .max = HOUR,
      .help = "As `body_timeout`, if that is not shorter, on a connection without an authenticated request so far. "
-             "Bodies of more "
-             "than 16 KiB are authenticated before they are read."},
+             "Bodies larger than 16 KiB are authenticated before they are read."},
     {.name = "min_rate",
      .type = OPTION_SIZE,
      .offset = AT(min_rate),
      .fallback = "\"1KiB\"",
      .min = 1,
      .max = 1024 * MIB,
-     .help = "Bytes a second that a caller must send of a body, or read of an answer or of what waits on its stream; "
-             "one that "
-             "is slower on average over 30 s (or half of `body_timeout`, if that is shorter) is cut off. An idle "
-             "stream is not."},
+     .help = "Bytes per second at which a caller must send a body, or read an answer or the messages waiting on its "
+             "stream. A caller that is slower on average over 30 s (or half of `body_timeout`, if that is shorter) is "
+             "cut off. An idle stream is not."},
     {.name = "idle_timeout",
      .type = OPTION_DURATION,
      .offset = AT(idle_timeout_ms),
      .fallback = "120",
      .min = 1000,
      .max = HOUR,
-     .help = "How long a kept connection may be silent between requests."},
+     .help = "How long a connection may be idle between requests."},
     {.name = "auth_failures",
      .type = OPTION_INT,
      .offset = AT(auth_failures),
      .fallback = "30",
      .min = 1,
      .max = 1000000,
-     .help = "Credentials from one address that may be refused in `auth_window`; then callers from there get 429, "
-             "those with an open session excepted."},
+     .help =
+         "Credentials from one address that may be refused in `auth_window`; after that, callers from this address get "
+         "429, except those with an open session."},
     {.name = "auth_window",
      .type = OPTION_DURATION,
      .offset = AT(auth_window_ms),
      .fallback = "60",
      .min = 1000,
      .max = 24 * HOUR,
-     .help = "The time for `auth_failures`."},
+     .help = "The period in which `auth_failures` are counted."},
     {.name = "rates",
      .type = OPTION_OBJECTS,
      .offset = AT(rates),
      .fallback = "[]",
      .sub = &config_rates_options,
-     .help = "How many calls the callers of the tenant `default` may make."},
+     .help = "Rate limits on calls of the callers of the tenant `default`."},
     {0},
 };
 #undef AT
@@ -206,8 +204,8 @@ static const struct option timeout_rows[] = {
      .fallback = "5",
      .min = 1,
      .max = HOUR,
-     .help = "How long a list waits for a server that is starting or has just changed its lists; then it goes out with "
-             "what is known. It counts from the start or the change."},
+     .help = "How long a list waits for a server that is starting or has just changed its lists; then it is sent with "
+             "the items known so far. Counted from the start or the change."},
     {.name = "stream_after",
      .type = OPTION_DURATION,
      .offset = AT(stream_after_ms),
@@ -221,21 +219,21 @@ static const struct option timeout_rows[] = {
      .fallback = "15",
      .min = 100,
      .max = HOUR,
-     .help = "Comment lines on quiet event streams, so that proxies keep them open."},
+     .help = "Interval of comment lines on quiet event streams, so that proxies keep them open."},
     {.name = "retry",
      .type = OPTION_DURATION,
      .offset = AT(retry_ms),
      .fallback = "1",
      .min = 1,
      .max = HOUR,
-     .help = "The reconnection time told to callers (`retry:`)."},
+     .help = "The reconnection time sent to callers (`retry:`)."},
     {.name = "session_idle",
      .type = OPTION_DURATION,
      .offset = AT(session_idle_ms),
      .fallback = "3600",
      .min = 1000,
      .max = 168 * HOUR,
-     .help = "A session without a request or an open stream for this long ends."},
+     .help = "A session ends after this long without a request or an open stream."},
     {.name = "resume",
      .type = OPTION_DURATION,
      .offset = AT(resume_ms),
@@ -256,7 +254,7 @@ static const struct option timeout_rows[] = {
      .fallback = "5",
      .min = 100,
      .max = HOUR,
-     .help = "How long stopping may take in all: calls in flight, then servers."},
+     .help = "How long a shutdown may take in all: calls in flight, then servers."},
     {0},
 };
 #undef AT
@@ -269,21 +267,21 @@ static const struct option tenant_limit_rows[] = {
      .offset = offsetof(struct config_tenant_limits, rates),
      .fallback = "[]",
      .sub = &config_rates_options,
-     .help = "How many calls its callers may make; those at the top are not for it."},
+     .help = "Rate limits on calls of its callers; those at the top do not apply to it."},
     {.name = "sessions",
      .type = OPTION_INT,
      .offset = offsetof(struct config_tenant_limits, sessions),
      .fallback = "2500",
      .min = 1,
      .max = 1000000,
-     .help = "Its caller sessions at once, within those of the top; more are answered 503."},
+     .help = "Its caller sessions at once, within the limit at the top; more are answered 503."},
     {.name = "processes",
      .type = OPTION_INT,
      .offset = offsetof(struct config_tenant_limits, processes),
      .fallback = "256",
      .min = 1,
      .max = 100000,
-     .help = "Its server processes at once, within those of the top; calls that need another one are answered 429 "
+     .help = "Its server processes at once, within the limit at the top; calls that need another one are answered 429 "
              "`process_limit`."},
     {.name = "memory",
      .type = OPTION_SIZE,
@@ -291,7 +289,7 @@ static const struct option tenant_limit_rows[] = {
      .fallback = "\"512MiB\"",
      .min = 0,
      .max = MEMORY_MAX,
-     .help = "Bytes held for its callers, within those of the top; see `limits.memory`."},
+     .help = "Bytes held for its callers, within the limit at the top; see `limits.memory`."},
     {0},
 };
 const struct option_table config_limits_of_tenant = {"Limits of a tenant (tenants.NAME.limits)",
@@ -304,7 +302,7 @@ static bool check_memory(const struct config *config, int64_t bytes, const char 
     return bytes == 0 || bytes >= least ||
            err_set(err, ERR_CONFIG,
                    "%s: %s: %" PRId64 " bytes are less than the %" PRId64 " of /limits/max_message (%" PRId64
-                   ") plus twice /limits/max_body (%" PRId64 "); raise it, or lower those",
+                   ") plus twice /limits/max_body (%" PRId64 "); raise it, or lower those limits",
                    file, path, bytes, least, config->limits.max_message, config->limits.max_body);
 }
 

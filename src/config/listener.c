@@ -1,4 +1,4 @@
-// Owns listeners: their option rows, which addresses they may have, and who may come in at each.
+// Owns listeners: their option rows, their permitted addresses, and the providers that apply to each.
 #include "base/mem.h"
 #include "loop/unix_socket.h"
 #include "tables.h"
@@ -16,13 +16,16 @@ static const struct option tls_rows[] = {
     {.name = "certificate",
      .type = OPTION_STRING,
      .offset = AT(certificate),
-     .help = "PEM file with the certificate and those between it and its authority, relative to this file. Read again "
+     .help = "PEM file with the certificate and its intermediate certificates, relative to this file. Read again "
              "when it changes."},
-    {.name = "key", .type = OPTION_STRING, .offset = AT(key), .help = "PEM file with its private key."},
+    {.name = "key",
+     .type = OPTION_STRING,
+     .offset = AT(key),
+     .help = "PEM file with the private key of the certificate."},
     {.name = "client_ca",
      .type = OPTION_STRING,
      .offset = AT(client_ca),
-     .help = "PEM file with the authorities whose certificates callers may show."},
+     .help = "PEM file with the authorities that may issue client certificates of callers."},
     {0},
 };
 #undef AT
@@ -42,13 +45,14 @@ static bool check_listener(void *object, const struct option_place *place, struc
     bool local = config_listener_unix_path(listener->address) != NULL,
          any = tls->certificate || tls->key || tls->client_ca;
     if (listener->mode && !local)
-        return err_set(err, ERR_CONFIG, "%s: %s/mode: only for a unix socket", place->file, place->path);
+        return err_set(err, ERR_CONFIG, "%s: %s/mode: applies only to a unix socket; remove it", place->file,
+                       place->path);
     if (listener->mode && !is_mode(listener->mode))
         return err_set(err, ERR_CONFIG, "%s: %s/mode: write the permissions in octal, such as \"0660\"", place->file,
                        place->path);
     if (any && local)
-        return err_set(err, ERR_CONFIG, "%s: %s/tls: not on a unix socket; its mode says who may connect", place->file,
-                       place->path);
+        return err_set(err, ERR_CONFIG, "%s: %s/tls: not possible on a unix socket; use `mode` to limit access",
+                       place->file, place->path);
     if (any && (!tls->certificate || !tls->key))
         return err_set(err, ERR_CONFIG, "%s: %s/tls/%s: missing; TLS needs a certificate and its key", place->file,
                        place->path, tls->certificate ? "key" : "certificate");
@@ -76,7 +80,7 @@ static const struct option listener_rows[] = {
      .type = OPTION_OBJECT,
      .offset = AT(auth),
      .sub = &provider_config_listener_options,
-     .help = "Who may come in here; `auth` at the top if absent."},
+     .help = "How callers are authenticated here; `auth` at the top if absent."},
     {0},
 };
 #undef AT
@@ -133,7 +137,7 @@ bool config_listener_may_listen(const struct config *config, const char *address
     const struct config_listener *listener = config_listener_find(config, address);
     const struct auth_config *auth = config_listener_auth(config, listener);
     if (path && (path[0] != '/' || path[strlen(path) - 1] == '/' || strlen(path) > UNIX_SOCKET_PATH_MAX))
-        return err_set(err, ERR_CONFIG, "%s: %s: write unix:/PATH, from the root and with at most %d characters",
+        return err_set(err, ERR_CONFIG, "%s: %s: write unix:/PATH, with an absolute path of at most %d characters",
                        place->file, place->path, UNIX_SOCKET_PATH_MAX);
     if (path)
         return true;
@@ -142,11 +146,11 @@ bool config_listener_may_listen(const struct config *config, const char *address
                        place->file, place->path);
     if (config_listener_is_loopback(address) || provider_config_proves(auth) || provider_config_is_open(auth))
         return true;
-    return err_set(err, ERR_CONFIG,
-                   "%s: %s: %s is not loopback, and no provider in %s proves who calls; listen on 127.0.0.1 and put an "
-                   "authenticating proxy in front",
-                   place->file, place->path, address,
-                   auth == &config->auth ? "/auth/providers" : "the listener's auth/providers");
+    return err_set(
+        err, ERR_CONFIG,
+        "%s: %s: %s is not loopback, and no provider in %s authenticates callers; listen on 127.0.0.1 and put an "
+        "authenticating proxy in front",
+        place->file, place->path, address, auth == &config->auth ? "/auth/providers" : "the listener's auth/providers");
 }
 
 bool config_listener_check_all(const struct config *config, const struct option_place *place, struct err *err)
@@ -163,7 +167,7 @@ bool config_listener_check_all(const struct config *config, const struct option_
     return true;
 }
 
-// Callers are told apart by the name of who vouches for them, whichever way they came.
+// Callers are distinguished by the name of their provider, so one name must mean the same provider at all listeners.
 bool config_listener_check_names(const struct config *config, const struct option_place *place, struct err *err)
 {
     const struct config_listener *listeners = config->listen.at;

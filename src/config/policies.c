@@ -1,5 +1,5 @@
-// Owns the policies of all tenants: which is in force, and reading the ones whose files changed. Another configuration has
-// another set, whose policies were read together with it (candidate.c).
+// Owns the policies of all tenants: the ones in force, and reading those whose files changed. A configuration comes
+// with a set of its own, whose policies are read together with it (candidate.c).
 //
 // Parsing, compiling and embedded tests of a large policy take seconds, so a reload runs on a worker (loop/offload.h):
 //
@@ -7,9 +7,9 @@
 //   worker          run() makes a new policy; it touches nothing but the job's own members and the configuration
 //   loop's thread   done() takes the policy over, logs it, and reports it to the gate
 //
-// The counter of a policy is a plain integer. It has one owner at a time: the job, and from done() on the loop's thread. The
-// policy before stays in force until then, and if the new one is not valid. The pool is not a background one: on a busy
-// machine a change of the policy would wait for minutes.
+// The counter of a policy is a plain integer. It has one owner at a time: the job, and from done() on the loop's
+// thread. The previous policy stays in force until then, and also if the new one is not valid. The pool is not a
+// background pool: on a busy machine, a change of the policy would then wait for minutes.
 // Guarded by tests/e2e/policy/reload.test.mjs.
 #include "policies.h"
 #include "base/clock.h"
@@ -25,12 +25,12 @@ struct policies_file {
     size_t tenant;
     char *path;  // NULL: the built-in policy
     uint64_t seen;
-    bool unread;   // which may pass without a change of the file: no descriptor was free
-    bool told;     // that it is still unread
-    bool loading;  // the job has been put, and what follows is the worker's
-    bool again;    // a reload was asked for meanwhile
+    bool unread;   // a failure without a cause in the file, such as no free descriptor; it may pass without a change
+    bool told;     // the log already has this failure
+    bool loading;  // the job has been put, and the members from here on belong to the worker
+    bool again;    // a reload was requested meanwhile
     struct offload_job job;
-    uint64_t read;  // the fingerprint before it was read
+    uint64_t read;  // the fingerprint taken before the file was read
     struct policy *policy;
     struct policy_findings findings;
     struct err err;
@@ -38,7 +38,7 @@ struct policies_file {
 
 struct policies {
     const struct config *config;
-    struct audit *audit;  // NULL: none
+    struct audit *audit;  // may be NULL
     const struct reload_events *events;
     void *arg;
     struct loop *loop;
@@ -80,7 +80,7 @@ static void run(struct offload_job *job)
     file->policy = config_policies_read(file->all->config, file->path, &file->findings, &file->err);
 }
 
-// ---- what became of it ----------------------------------------------------------------------
+// ---- results --------------------------------------------------------------------------------
 
 static void record(const struct policies_file *file)
 {
@@ -104,7 +104,7 @@ static void log_findings(const struct policy_findings *findings)
     }
 }
 
-// The policy that was read, which the caller now owns; NULL: it is not valid, or could not be read.
+// The policy that was read, which the caller now owns. NULL: it is not valid, or could not be read.
 static struct policy *take(struct policies_file *file)
 {
     struct policy *policy = file->policy;
@@ -132,7 +132,7 @@ static void put(struct policies_file *file, uint64_t fingerprint)
     file->loading = !file->again;
 }
 
-// The pool may be waiting for the job of another set, so this is left for the end of the turn.
+// The pool may be waiting for a job of another set, so freeing is left to the end of the turn.
 static void end_when_idle(struct policies *all)
 {
     for (size_t i = 0; i < all->count; i++)
@@ -160,7 +160,7 @@ static void done(struct offload_job *job)
         policy_unref(all->in_force[file->tenant]);
         all->in_force[file->tenant] = policy;
     } else if (!file->told) {
-        log_error("policy not reloaded: the one before stays in force", LOG_STR("detail", file->err.detail));
+        log_error("policy not reloaded: the previous policy stays in force", LOG_STR("detail", file->err.detail));
         all->events->policy(all->arg, config_tenant_name(all->config, file->tenant), NULL);
     }
     if (file->again)

@@ -8,20 +8,21 @@
 struct offload;
 struct policies;
 
-// The policy of a tenant, read from its path; without one, the policy that allows everything. From any thread.
+// The policy of a tenant, read from its path. Without a path: the policy that allows everything. From any thread.
 struct policy *config_policies_of(const struct config *config, size_t tenant, struct policy_findings *findings,
                                   struct err *err) MUST_CHECK;
 // Reads the policies of all tenants. NULL: one of them is not valid, or cannot be read.
 struct policies *policies_new(const struct reload_spec *spec, struct offload *pool, struct err *err) MUST_CHECK;
-// Those of another configuration, which were read already: of each tenant, in its order.
+// For another configuration, whose policies were read already: `in_force` has one for each tenant, in its order.
 struct policies *policies_of(const struct reload_spec *spec, const struct config *config, struct offload *pool,
                              struct policy *const *in_force);
 struct policy *const *policies_in_force(const struct policies *policies);
-// Looks for files that changed, or reads all (`asked`). What is read is reported to the events of the reload later.
+// Reads the files that changed, or all files (`asked`). The results are reported later, to the events of the reload.
 void policies_poll(struct policies *policies, bool asked);
-bool policies_pending(const struct policies *policies);  // some file could not be read, which may pass by itself
+bool policies_pending(
+    const struct policies *policies);  // a file could not be read, for a reason that may pass by itself
 void policies_put_paths(const struct policies *policies, void (*visit)(void *arg, const char *path), void *arg);
-// Reports nothing more, and is in this list until it is freed: when its jobs are done, at the end of a turn of the loop.
+// Reports nothing more. The set stays in the list until it is freed at the end of a turn, after its jobs are done.
 void policies_close(struct policies *policies, struct list *closing);
 struct policies *policies_at(struct list *node);  // of that list
 void policies_free(struct policies *policies);    // its jobs must be done

@@ -1,4 +1,4 @@
-// Owns the names that a policy is checked against: one reading for `serve`, which loads it, and for `policy check`.
+// Owns the names that a policy is checked against: one definition for `serve` and `policy check`.
 #include "config/policy_names.h"
 #include "base/mem.h"
 #include <stdlib.h>

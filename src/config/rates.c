@@ -1,4 +1,4 @@
-// Owns the option rows of limits.rates, and which rows nobody could mean.
+// Owns the option rows of limits.rates, and their checks.
 #include "base/glob.h"
 #include "tables.h"
 #include <string.h>
@@ -12,9 +12,10 @@ static bool check_rate(void *object, const struct option_place *place, struct er
     if (!rate->calls && !rate->concurrent)
         return err_set(err, ERR_CONFIG, "%s: %s: give \"calls\", \"concurrent\" or both", place->file, place->path);
     if (rate->burst && !rate->calls)
-        return err_set(err, ERR_CONFIG, "%s: %s/burst: only with \"calls\"", place->file, place->path);
+        return err_set(err, ERR_CONFIG, "%s: %s/burst: requires \"calls\"", place->file, place->path);
     if (rate->tool && (!*rate->tool || !glob_valid(rate->tool)))
-        return err_set(err, ERR_CONFIG, "%s: %s/tool: a name, in which * stands for anything and \\* for a star",
+        return err_set(err, ERR_CONFIG,
+                       "%s: %s/tool: must be a name, in which * matches any text and \\* is a literal star",
                        place->file, place->path);
     if (subject && strncmp(subject, "role:", 5) != 0 &&
         (strncmp(subject, "user:", 5) != 0 || !strchr(subject + 5, ':')))
@@ -36,45 +37,45 @@ static const struct option rows[] = {
     {.name = "tool",
      .type = OPTION_STRING,
      .offset = AT(tool),
-     .help = "Only calls of this tool, by the server's own name for it; `*` stands for anything."},
+     .help = "Only calls of this tool, by the server's own name for it; `*` matches any text."},
     {.name = "subject",
      .type = OPTION_STRING,
      .offset = AT(subject),
-     .help = "Only calls of `user:PROVIDER:NAME` or of those with `role:ROLE`."},
+     .help = "Only calls of the caller `user:PROVIDER:NAME`, or of callers with `role:ROLE`."},
     {.name = "per",
      .type = OPTION_ENUM,
      .offset = AT(per),
      .fallback = "\"tenant\"",
      .choices = pers,
-     .help = "Whose calls are counted together: those of all callers, or those of each identity."},
+     .help = "Which calls are counted together: those of all callers of the tenant, or those of each identity."},
     {.name = "calls",
      .type = OPTION_INT,
      .offset = AT(calls),
      .fallback = "0",
      .min = 0,
      .max = 1000000,
-     .help = "So many calls in a `window`; 0: any number."},
+     .help = "Number of calls allowed in a `window`; 0: unlimited."},
     {.name = "window",
      .type = OPTION_DURATION,
      .offset = AT(window_ms),
      .fallback = "60",
      .min = 1,
      .max = DAY_MS,
-     .help = "The time for `calls`."},
+     .help = "The period in which `calls` are counted."},
     {.name = "burst",
      .type = OPTION_INT,
      .offset = AT(burst),
      .fallback = "0",
      .min = 0,
      .max = 1000000,
-     .help = "How many of them may come at once after a pause; 0: all of them."},
+     .help = "How many of the `calls` may come at once after a pause; 0: all of them."},
     {.name = "concurrent",
      .type = OPTION_INT,
      .offset = AT(concurrent),
      .fallback = "0",
      .min = 0,
      .max = 1000000,
-     .help = "So many calls in flight; 0: any number."},
+     .help = "Number of calls allowed in flight at once; 0: unlimited."},
     {0},
 };
 #undef AT
@@ -90,13 +91,14 @@ bool config_rates_check(const struct option_items *rates, const struct option_it
     const struct config_rate *at = rates->at;
     for (size_t i = 0; i < rates->count; i++) {
         if (at[i].server && !server_find(servers, span_of(at[i].server)))
-            return err_set(err, ERR_CONFIG, "%s: %s/limits/rates/%zu/server: there is no server \"%s\"", place->file,
+            return err_set(err, ERR_CONFIG, "%s: %s/limits/rates/%zu/server: server \"%s\" does not exist", place->file,
                            place->path, i, at[i].server);
         for (size_t k = 0; k < i; k++)
             if (at[i].per == at[k].per && same_text(at[i].server, at[k].server) && same_text(at[i].tool, at[k].tool) &&
                 same_text(at[i].subject, at[k].subject))
-                return err_set(err, ERR_CONFIG, "%s: %s/limits/rates/%zu: the same calls as in rates/%zu", place->file,
-                               place->path, i, k);
+                return err_set(err, ERR_CONFIG,
+                               "%s: %s/limits/rates/%zu: limits the same calls as rates/%zu; remove one of them",
+                               place->file, place->path, i, k);
     }
     return true;
 }

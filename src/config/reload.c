@@ -1,14 +1,14 @@
-// Owns reloading: watching the files, and taking over what changed.
+// Owns reloading: watching the files, and putting changes in force.
 //
 //   a file changed ─┬─► policies      read on a worker, each tenant by itself (policies.c)
 //   SIGHUP, request │
 //                   ├─► credentials   files of the providers, here
 //                   ├─► others        certificates: events->looked
 //                   └─► configuration read on a worker (candidate.c) ─► differs? ─► prepare ─► commit
-//                                                    └── not valid ──────┴──► the one in force stays, whole
+//                                                    └── not valid ──────┴──► the previous one stays in force
 //
-// Between prepare and commit nothing else runs, and commit cannot fail. A problem is logged once, and stays in the health until
-// the files are right. Guarded by tests/e2e/operations/live-reload.test.mjs.
+// Between prepare and commit nothing else runs, and commit cannot fail. A problem is logged once, and the health report
+// has it until the files are valid. Guarded by tests/e2e/operations/live-reload.test.mjs.
 #include "config/reload.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -21,7 +21,7 @@
 #include "tables.h"
 #include <stdlib.h>
 
-#define AGAIN_MS 1000  // while something is not settled
+#define AGAIN_MS 1000  // while a file cannot be read, or others may still change
 #define JOBS_MAX 100000
 
 struct reload {
@@ -34,11 +34,11 @@ struct reload {
     struct loop_timer again;
     char credentials_problem[sizeof((struct err *)0)->detail];
     struct candidate candidate;
-    bool reading;             // the candidate is with the worker
-    bool read_again;          // a change, or a request, came meanwhile
+    bool reading;             // the worker has the candidate
+    bool read_again;          // a change or a request came while the worker was reading
     uint64_t seen;            // fingerprint of the configuration's files when they were last read
-    struct err problem;       // why they could not be taken over
-    struct list early, late;  // waiters for the candidate, and for the next one
+    struct err problem;       // why the files could not be put in force
+    struct list early, late;  // waiters for this candidate, and for the next one
     struct list closing;      // sets of policies that were replaced
 };
 
@@ -54,7 +54,7 @@ static void record_credentials(const struct reload *reload, const struct err *er
         (void)audit_put(reload->spec.audit, &record);
 }
 
-// True: some file does not work.
+// True: some file cannot be used.
 static bool look_at_credentials(struct reload *reload)
 {
     struct err err = {0};
@@ -66,7 +66,7 @@ static bool look_at_credentials(struct reload *reload)
     if (changed)
         log_info("credentials reloaded");
     else if (err.code && news)
-        log_error("credentials not reloaded: those before stay in force", LOG_STR("detail", err.detail));
+        log_error("credentials not reloaded: the previous ones stay in force", LOG_STR("detail", err.detail));
     if (changed || (err.code && news))
         record_credentials(reload, &err);
     memcpy(reload->credentials_problem, err.detail, sizeof reload->credentials_problem);
@@ -118,11 +118,11 @@ static void succeed(struct reload *reload, const char *text)
     answer_waiters(reload, true, text);
 }
 
-// ---- what is watched ------------------------------------------------------------------------
+// ---- watching -------------------------------------------------------------------------------
 
 struct paths {
     const struct config *config;
-    char **at;  // ends in NULL
+    char **at;  // NULL at the end
     size_t count;
 };
 
@@ -175,7 +175,7 @@ static void watch_files(struct reload *reload)
     free(paths.at);
 }
 
-// ---- taking over ----------------------------------------------------------------------------
+// ---- putting a configuration in force -------------------------------------------------------
 
 static void log_changes(const char *text)
 {

@@ -1,9 +1,9 @@
-// Owns what servers need of the rest of the configuration: somebody who proves who calls, and an address of our own.
+// Owns what servers require of the rest of the configuration: providers that authenticate callers, and a public URL.
 #include "servers.h"
 #include "tables.h"
 #include <string.h>
 
-// Servers of a tenant may be in a file of their own; what they need is in the configuration file, `top`.
+// A tenant's servers may be in a file of their own; the options that they require are in the configuration file, `top`.
 struct servers_place {
     const struct config *config;
     const char *top, *file, *path;
@@ -17,7 +17,8 @@ static bool lacks(const struct servers_place *at, const struct server *server, c
                    member, what, same ? "" : ", in ", same ? "" : at->top);
 }
 
-// What tells a server who calls says also who says so, and that must be one who knows.
+// An identity assertion names the gateway as its issuer and the caller as its subject, so it needs a URL and a
+// provider.
 static bool check_assertion(const struct servers_place *at, const struct server *server, struct err *err)
 {
     if (!server->auth.assertion.key_file)
@@ -25,7 +26,7 @@ static bool check_assertion(const struct servers_place *at, const struct server 
     if (!at->config->public_url)
         return lacks(at, server, "assertion", "/public_url, as the issuer", err);
     return config_listener_proves(at->config) ||
-           lacks(at, server, "assertion", "a provider in /auth/providers that proves who calls", err);
+           lacks(at, server, "assertion", "a provider in /auth/providers that authenticates callers", err);
 }
 
 static bool has_jwt(const struct auth_config *auth)
@@ -46,17 +47,17 @@ static bool takes_jwts(const struct config *config)
     return takes;
 }
 
-// Grants of users need users: where nobody proves who calls, all would be one.
+// A user's grant needs an authenticated user: otherwise all callers would share it.
 static bool check_own_grants(const struct servers_place *at, const struct server *server, struct err *err)
 {
     if (server->auth.mode != ACCESS_USER)
         return true;
     if (!config_listener_proves(at->config))
-        return lacks(at, server, "mode: \"per_user\"", "a provider in /auth/providers that proves who calls", err);
+        return lacks(at, server, "mode: \"per_user\"", "a provider in /auth/providers that authenticates callers", err);
     return config_hosted_url_ok(at->config) ||
            err_set(err, ERR_CONFIG,
                    "%s: /public_url: users connect accounts there (server \"%s\" in %s has auth mode per_user), so it "
-                   "must be an https:// URL, or http:// to this host alone",
+                   "must be an https:// URL, or http:// to this host only",
                    at->top, server->name, at->file);
 }
 

@@ -1,4 +1,4 @@
-// Owns tenants in the configuration: their option rows, their checks, and finding their servers.
+// Owns tenants in the configuration: their option rows, their checks, and looking up their servers.
 #include "catalog/profile.h"
 #include "tables.h"
 

@@ -1,7 +1,8 @@
-// Owns tenants.d: which files count, in which order, and that no tenant is there twice.
+// Owns tenants.d: which files count, in which order, and that each tenant is defined only once.
 //
-// What a file says is what tenants.NAME would say in the configuration, and paths in it mean the same. Whoever may
-// write there owns a tenant; one file that is wrong stops the start of all, so that none is silently missing.
+// A file has the content that tenants.NAME would have in the configuration, and its paths mean the same. Write access
+// to a file is control of its tenant. One invalid file stops the start of the gateway, so that no tenant is silently
+// missing.
 #include "tenants_d.h"
 #include "base/mem.h"
 #include "config/config.h"
@@ -17,7 +18,7 @@ static int is_tenant_file(const struct dirent *file)
     return file->d_name[0] != '.' && len > suffix && strcmp(file->d_name + len - suffix, SUFFIX) == 0;
 }
 
-// By bytes: the same everywhere, whatever the locale.
+// By bytes, so that the order does not depend on the locale.
 static int by_name(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
 
 static const struct config_tenant *find(const struct option_items *tenants, const char *name)
@@ -29,7 +30,7 @@ static const struct config_tenant *find(const struct option_items *tenants, cons
     return NULL;
 }
 
-// Room for one more, which belongs to the configuration from now on.
+// A new entry at the end; the configuration owns it.
 static struct config_tenant *append(struct option_items *tenants, const char *name)
 {
     tenants->at = mem_resize(tenants->at, (tenants->count + 1) * sizeof(struct config_tenant));

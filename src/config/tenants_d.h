@@ -4,8 +4,8 @@
 
 #include "base/option.h"
 
-// Appends the tenants of the folder `place->file` to those of the configuration, in the order of their names. A folder
-// that does not exist is empty; anything else that cannot be read is an error, which names the file.
+// Appends the tenants in the folder `place->file` to those of the configuration, in the order of their names. A folder
+// that does not exist is empty; any other failure to read is an error that names the file.
 bool tenants_d_read(struct option_items *tenants, const struct option_table *options, const struct option_place *place,
                     struct err *err) MUST_CHECK;
 

@@ -1,4 +1,4 @@
-// Owns what the audit log says of connecting accounts (H17): the user, the server and the address, and never a secret.
+// Owns the audit records of connecting accounts (H17): the user, the server and the address, and never a secret.
 #include "connect/audit.h"
 #include "auth/caller/credentials.h"
 #include "auth/caller/identity.h"

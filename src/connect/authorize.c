@@ -58,7 +58,7 @@ bool connect_authorize_restore(struct connect_login *login)
     free(user);
     if (login->flow)
         return true;
-    log_warn("a login cannot go on", LOG_STR("server", login->server->name), LOG_STR("detail", err.detail));
+    log_warn("cannot continue a login", LOG_STR("server", login->server->name), LOG_STR("detail", err.detail));
     connect_login_show(login, CONNECT_PAGE_EXPIRED);
     return false;
 }
@@ -70,7 +70,7 @@ void connect_authorize_ask(struct connect_login *login)
     const struct connect_request *request = login->request;
     buf_put_text(&user, login->identity->subject);
     if (login->identity->proof == IDENTITY_ANONYMOUS)
-        buf_put_text(&user, " (everybody on this host)");
+        buf_put_text(&user, " (all users of this host)");
     login->page = (struct connect_page){.server = login->server->name,
                                         .tenant = login->identity->tenant,
                                         .user = buf_text(&user),
@@ -89,7 +89,7 @@ static void on_suspended(struct connect_login *login)
 {
     if (connect_login_is_saved(login)) {
         connect_authorize_ask(login);
-    } else if (login->stored.answer == GRANT_STORE_CONFLICT && !login->found_again) {  // opened in another tab as well
+    } else if (login->stored.answer == GRANT_STORE_CONFLICT && !login->found_again) {  // also opened in another tab
         login->found_again = true;
         login_flow_free(login->flow);
         login->flow = NULL;
@@ -99,7 +99,7 @@ static void on_suspended(struct connect_login *login)
     }
 }
 
-// G10, G3: to be doubted if no callback comes.
+// Remembers the client, which is doubted if no callback arrives (G3, G10).
 static void keep_client(struct connect_login *login)
 {
     const struct oauth_authorization *authorization = login_flow_authorization(login->flow);
@@ -110,13 +110,13 @@ static void keep_client(struct connect_login *login)
     login->attempt->client_id = mem_string(authorization->client.id);
 }
 
-// The flow is ready to send the user to the authorization server: it is stored until the user has consented.
+// The flow is ready to send the user to the authorization server: it is stored until the user consents.
 static void suspend(void *arg, const char *url)
 {
     struct connect_login *login = arg;
     struct buf bytes = {0};
     (void)url;
-    if (login->exchanging) {  // it wants to ask the user again (T13, G10), which needs a new link
+    if (login->exchanging) {  // the flow must ask the user again (T13, G10), which needs a new link
         connect_login_reject(login, CONNECT_PAGE_FAILED, "ask_again");
         return;
     }
@@ -191,7 +191,7 @@ static void on_granted(struct connect_login *login)
         login->page.url = arena_copy(&login->arena, span_of(login->attempt->return_to));
     }
     connect_login_set_stage(login, ATTEMPT_OVER, ATTEMPT_CONNECTED);
-    connect_login_save(login, connect_login_show_page);  // the grant is stored, whether this is or not
+    connect_login_save(login, connect_login_show_page);  // the grant is already stored, so a failure changes nothing
 }
 
 static void on_end(void *arg, enum login_end end, const struct grant *grant, const struct err *err)
@@ -202,10 +202,10 @@ static void on_end(void *arg, enum login_end end, const struct grant *grant, con
         on_granted(login);
         return;
     }
-    log_warn("an account was not connected", LOG_STR("server", login->server->name),
+    log_warn("cannot connect an account", LOG_STR("server", login->server->name),
              LOG_STR("subject", login->identity->subject), LOG_STR("detail", err ? err->detail : ""));
     if (end == LOGIN_END_DENIED)
         connect_login_reject(login, CONNECT_PAGE_DECLINED, "declined");
-    else  // not prepared: the link can be opened again
+    else  // not exchanging yet: the link can be opened again
         connect_login_reject(login, CONNECT_PAGE_FAILED, login->exchanging ? "not_granted" : "not_prepared");
 }

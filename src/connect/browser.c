@@ -12,7 +12,7 @@
 
 #define NAME "postern_oa_"
 #define DIGITS 8
-#define LOGINS_MAX 8  // of one browser at once
+#define LOGINS_MAX 8  // logins of one browser at once
 
 static const char *name_prefix(const struct connect *connect) { return connect->secure ? "__Host-" NAME : NAME; }
 

@@ -1,4 +1,4 @@
-// Owns the connect flow as a whole: what it needs at the start, its sweep and its end.
+// Owns the connect flow as a whole: its start, its sweep and its end.
 #include "connect/connect.h"
 #include "base/mem.h"
 #include "login.h"
@@ -78,7 +78,7 @@ void connect_put_url(const struct connect *connect, const struct server *server,
 
 bool connect_document(const struct connect *connect, struct span path, struct buf *out)
 {
-    // Without a port: each login has another one, and any must be accepted (RFC 8252, 7.3).
+    // Without a port: each login has another port, and servers must accept any (RFC 8252, 7.3).
     static const char *const loopback[] = {"http://127.0.0.1/callback", "http://localhost/callback", NULL};
     struct buf url = {0};
     bool native = span_is(path, NATIVE_DOCUMENT_PATH);

@@ -1,7 +1,7 @@
-// Owns the list of a user's connections, and disconnecting: each grant is revoked at its authorization server as far as that
-// takes part, and deleted.
+// Owns the list of a user's connections, and disconnecting: each grant is revoked at its authorization server, if that
+// supports it, and deleted.
 //
-// A job is one such piece of work. It goes on when the browser does not wait for it any more.
+// A job is one such piece of work. It continues when the browser no longer waits for it.
 #include "auth/access/access.h"
 #include "auth/grant/grant.h"
 #include "base/log.h"
@@ -12,17 +12,17 @@
 struct connections_job {
     struct connect *connect;
     struct list node;
-    struct connect_request *request;  // NULL: the browser does not wait
+    struct connect_request *request;  // NULL: the browser no longer waits
     struct identity *identity;
     char *user;
     const struct config *config;
-    const struct server *server;  // of that, to disconnect; NULL: the list is wanted
+    const struct server *server;  // the server to disconnect; NULL: the job makes the list
     struct grant_request listing;
     struct grant_request removal;
-    size_t at;  // in the listing: the grant that is being revoked and removed
+    size_t at;  // index of the grant that is being revoked and removed
     struct login_revocation *revocation;
-    bool not_revoked;  // that grant is only deleted
-    struct peer peer;  // its address alone: who asked for it
+    bool not_revoked;  // the grant is only deleted
+    struct peer peer;  // only the address of the browser
 };
 
 static void job_free(void *object)
@@ -141,7 +141,7 @@ void connections_list(struct connect_request *request) { job_start(request, NULL
 
 static void next_grant(struct connections_job *job);
 
-// Those that can be decrypted come first, then the damaged ones.
+// Grants that can be decrypted come first, then the damaged ones.
 static struct grant *current_grant(const struct connections_job *job)
 {
     const struct grant_request *listing = &job->listing;
@@ -158,7 +158,7 @@ static void on_removed(struct grant_request *removal)
 {
     struct connections_job *job = removal->arg;
     if (removal->answer == GRANT_STORE_FAILED) {
-        log_error("a grant could not be deleted", LOG_STR("server", job->server->name),
+        log_error("cannot delete a grant", LOG_STR("server", job->server->name),
                   LOG_STR("detail", removal->err.detail));
         fail(job);
         return;
@@ -179,7 +179,7 @@ static void on_revoked(void *arg, const struct err *why)
     struct connections_job *job = arg;
     struct grant_key key = grant_key(current_grant(job));
     if (why)
-        log_warn("a grant is deleted here and was not revoked", LOG_STR("server", job->server->name),
+        log_warn("cannot revoke a grant, only deleting it", LOG_STR("server", job->server->name),
                  LOG_STR("subject", job->identity->subject), LOG_STR("detail", why->detail));
     job->not_revoked = why != NULL;
     job->removal.on_done = on_removed;

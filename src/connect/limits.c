@@ -1,4 +1,4 @@
-// Owns how often things may happen in the connect flow (H18, A9): links opened, callbacks, token requests to one issuer, and
+// Owns the rate limits of the connect flow (H18, A9): links opened, callbacks, token requests to one issuer, and
 // requests for more scope.
 #include "auth/grant/grant.h"
 #include "state.h"
@@ -7,7 +7,7 @@
 #define BUCKETS_MAX 16384
 #define FULL_TABLE_MS 1000
 
-// Pages for browsers that are not authenticated are told apart by address only: unbound_rate.
+// Browsers that are not authenticated are distinguished by address only: unbound_rate.
 static const struct bucket_rate open_rate = {10, 60000, 10}, callback_rate = {30, 60000, 30},
                                 issuer_rate = {5, 1000, 5}, unbound_rate = {120, 60000, 120},
                                 scope_rate = {CONNECT_OFFER_SCOPE_REQUESTS, 24 * 3600 * 1000,
@@ -62,7 +62,7 @@ int64_t connect_limits_open_unbound(const struct connect_request *request)
 {
     struct connect *connect = request->connect;
     struct buf key = {0};
-    buf_put_char(&key, '\0');  // not a user: no tenant's name begins with it
+    buf_put_char(&key, '\0');  // not a user's key: names of tenants do not begin with it
     put_address(request, &key);
     int64_t wait = take(&connect->limits.opened, &unbound_rate, buf_span(&key), loop_now(connect->parts.loop));
     buf_release(&key);

@@ -1,8 +1,8 @@
 // Owns a login while a request of a browser works on it: its life, how it is stored, and the page that ends it.
 //
 // The attempt is in the store, and any process that shares the store can continue it (H9). Every change of its stage is a
-// compare-and-swap there: of two requests, in whatever processes, one goes on, and the other gets a page that the link was
-// used. The work ends with its browser, except for a callback that was accepted: that one goes on to its end.
+// compare-and-swap there: of two requests, in any processes, one continues, and the other gets a page that the link was
+// used. The work ends with its browser, except for a callback that was accepted: that one is completed.
 #include "login.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -122,11 +122,11 @@ void connect_login_reject(struct connect_login *login, enum connect_page_kind ki
 
 void connect_login_show_not_saved(struct connect_login *login)
 {
-    if (login->stored.answer == GRANT_STORE_CONFLICT) {  // another request was faster
+    if (login->stored.answer == GRANT_STORE_CONFLICT) {  // another request has changed it
         connect_login_reject(login, CONNECT_PAGE_USED, "used");
         return;
     }
-    log_error("a login could not be kept", LOG_STR("server", login->server->name),
+    log_error("cannot store a login", LOG_STR("server", login->server->name),
               LOG_STR("detail", login->stored.err.detail));
     connect_login_show(login, CONNECT_PAGE_FAILED);
 }
@@ -162,7 +162,7 @@ bool connect_login_is_saved(struct connect_login *login)
     return true;
 }
 
-// Callers have checked the stage that the store gave them.
+// The caller has checked that the attempt is in stage `from`.
 void connect_login_set_stage(struct connect_login *login, enum attempt_stage from, enum attempt_stage to)
 {
     CHECK(login->attempt->stage == from);

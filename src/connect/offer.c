@@ -24,13 +24,13 @@ struct connect_offer {
     struct grant_request request;
     struct buf ticket, state;
     struct identity *identity;
-    const struct config *config;  // that the server is of
+    const struct config *config;  // the configuration of `server`
     const struct server *server;
     char session[CONNECT_OFFER_ID + 1];
-    char elicitation[CONNECT_OFFER_ID + 1];     // "": the session is not told
-    bool ready;                                 // the server was, with a grant that did not do
-    bool wants_scope;                           // more than the grant has
-    unsigned char operation[SECRET_MAC_BYTES];  // that it wants the scope for
+    char elicitation[CONNECT_OFFER_ID + 1];     // "": the session is not notified
+    bool ready;                                 // the server was ready with a grant, which it then refused
+    bool wants_scope;                           // the server requires more scope than the grant has
+    unsigned char operation[SECRET_MAC_BYTES];  // the operation that requires the scope
 };
 
 static void offer_free(void *object)
@@ -44,7 +44,7 @@ static void offer_free(void *object)
     free(offer);
 }
 
-// It can be read until the end of the turn.
+// The memory stays valid until the end of the turn.
 void connect_offer_drop(struct connect_offer *offer)
 {
     struct connect_offers *offers = &offer->connect->offers;
@@ -72,7 +72,7 @@ static struct span operation_of(const struct connect_offer *offer)
     return span_make((const char *)offer->operation, sizeof offer->operation);
 }
 
-// (user, server, operation) in one.
+// The digest of user, server and operation.
 static void digest_operation(const struct connect_offer_spec *spec, unsigned char out[SECRET_MAC_BYTES])
 {
     struct buf key = {0};
@@ -86,7 +86,7 @@ static void digest_operation(const struct connect_offer_spec *spec, unsigned cha
     free(user);
 }
 
-// The server was shown a grant, and wants one with more scope.
+// The server received a grant, and requires more scope.
 static bool wants_scope(const struct access *access)
 {
     const char *error = access_challenge(access)->error;
@@ -106,7 +106,7 @@ static void on_stored(struct grant_request *request)
     buf_printf(&url, "%s/oauth/connect?t=%s", offer->connect->base, buf_text(&offer->ticket));
     buf_wipe(&offer->ticket);
     if (!stored) {
-        log_error("a caller could not be told a connect link", LOG_STR("server", offer->server->name),
+        log_error("cannot send a connect link to a caller", LOG_STR("server", offer->server->name),
                   LOG_STR("detail", request->err.detail));
         connect_offer_drop(offer);
     }
@@ -114,7 +114,7 @@ static void on_stored(struct grant_request *request)
     buf_wipe(&url);
 }
 
-// At the limit, a stored offer is dropped: its session will not learn of the end. False: all of them are being stored.
+// At the limit, drops a stored offer, whose session is then not notified of the end. False: all of them are being stored.
 static bool make_room(struct connect *connect)
 {
     if (connect->offers.count < OFFERS_MAX)
@@ -154,7 +154,7 @@ static enum connect_offer_verdict judge(struct connect *connect, const struct co
     return make_room(connect) ? CONNECT_OFFER_STARTED : CONNECT_OFFER_NONE;
 }
 
-// What the server said when it refused, for the scopes to ask for.
+// Keeps the server's challenge, which has the scopes to ask for.
 static void keep_challenge(struct attempt *attempt, const struct access *access)
 {
     const struct oauth_challenge *challenge = access_challenge(access);
@@ -185,7 +185,7 @@ enum connect_offer_verdict connect_offer_start(struct connect *connect, const st
 
 // ---- completed logins (H16) -----------------------------------------------------------------
 
-// The offer is dropped before this: what it sets off may make room for another link.
+// The offer is dropped before the call: the notification may lead to another link.
 static void on_used(const struct connect_offer *offer)
 {
     const struct connect_parts *parts = &offer->connect->parts;
@@ -207,7 +207,7 @@ void connect_offer_connected(struct connect *connect, struct span state)
     }
 }
 
-// A server that had a grant has that of another login now.
+// A server that had a grant now has the grant of another login.
 static void connected_elsewhere(const struct connect_offer *offer)
 {
     const struct connect_parts *parts = &offer->connect->parts;

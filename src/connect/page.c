@@ -1,9 +1,9 @@
-// Owns handing a page to the browser that waits for it, with the cookies that go along.
+// Owns passing a page, with its cookies, to the browser that waits for it.
 #include "base/check.h"
 #include "state.h"
 #include <stdio.h>
 
-// The identity of the request ends with it; the page may still have texts of it.
+// The identity of the request ends with it; the page may still point into it.
 void connect_page_show(struct connect_request *request, struct connect_page *page)
 {
     struct identity *identity = request->identity;

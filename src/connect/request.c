@@ -1,4 +1,4 @@
-// Owns a request of a browser: who sends it, that a form comes from a page of the gateway, and how often; then the stage of
+// Owns a request of a browser: its authentication, that a form comes from a page of the gateway, and rates; then the stage of
 // the login (stage.c) or the list of connections (connections.c) goes on with it.
 #include "connect/request.h"
 #include "base/mem.h"

@@ -10,7 +10,7 @@
 
 // ---- whose attempt it is --------------------------------------------------------------------
 
-// H6: the browser's user must be the one the attempt is for. If not, the page is shown, and the attempt of another user is
+// H6: the browser's user must be the user of the attempt. If not, the page is shown, and the attempt of another user is
 // spent.
 static bool is_same_user(struct connect_login *login)
 {
@@ -88,12 +88,12 @@ static void callback(struct connect_login *login)
 
 // ---- finding the attempt --------------------------------------------------------------------
 
-// Takes the attempt over. False: the page is shown, because it does not exist, its server is gone or elsewhere now, or it
-// cannot be read.
+// Takes the attempt from the store. False: a page is shown, because the attempt or its server does not exist, the server has
+// another URL now, or the attempt cannot be read.
 static bool take_attempt(struct connect_login *login)
 {
     if (login->stored.answer == GRANT_STORE_FAILED) {
-        log_error("a login could not be looked up", LOG_STR("detail", login->stored.err.detail));
+        log_error("cannot look up a login", LOG_STR("detail", login->stored.err.detail));
         connect_login_show(login, CONNECT_PAGE_FAILED);
         return false;
     }
@@ -107,7 +107,7 @@ static bool take_attempt(struct connect_login *login)
         return true;
     bool is_callback = login->op == CONNECT_OP_CALLBACK;
     if (is_callback)
-        log_info("a callback belongs to no login, or one whose time is over");
+        log_info("rejected a callback: its login does not exist or has expired");
     connect_login_show(login, is_callback ? CONNECT_PAGE_UNKNOWN_LOGIN : CONNECT_PAGE_EXPIRED);
     return false;
 }
@@ -148,7 +148,7 @@ void connect_stage_callback(struct connect_request *request)
         find_attempt(login);
         return;
     }
-    log_info("a callback names no login");
+    log_info("rejected a callback without a state");
     connect_login_show(login, CONNECT_PAGE_UNKNOWN_LOGIN);
 }
 
@@ -160,7 +160,7 @@ static void on_added(struct connect_login *login)
         connect_login_show(login, CONNECT_PAGE_REDIRECT);
         return;
     }
-    log_error("a connect link could not be made", LOG_STR("detail", login->stored.err.detail));
+    log_error("cannot make a connect link", LOG_STR("detail", login->stored.err.detail));
     connect_login_show(login, CONNECT_PAGE_FAILED);
 }
 

@@ -17,14 +17,14 @@
 struct connect {
     struct connect_parts parts;
     bool secure;
-    char *base;  // public_url without a slash at its end
+    char *base;  // public_url without a final slash
     char *redirect_uri, *document_url;
     struct connect_offers {
         struct list all;  // struct connect_offer
         size_t count;
-        struct connect_offer *watched;  // the one that `watch` asks about
+        struct connect_offer *watched;  // `watch` asks the store about it
         struct grant_request watch;
-        size_t watch_left;  // still to be asked about in this round
+        size_t watch_left;  // offers left in this round
     } offers;
     struct list logins;  // struct connect_login
     struct list jobs;    // struct connections_job
@@ -44,7 +44,7 @@ void connect_page_show_kind(struct connect_request *request, enum connect_page_k
 void connect_page_show_limited(struct connect_request *request, int64_t retry_ms);
 void connect_page_add_cookie(struct connect_page *page, const char *name, const char *value, int64_t max_age);
 
-// ---- csrf.c: a form belongs to a page that this browser got, and to one purpose
+// ---- csrf.c: a form belongs to a page of this browser, and to one purpose
 void connect_csrf_put(const struct connect_request *request, struct span purpose, struct connect_page *page,
                       struct buf *token);
 bool connect_csrf_ok(const struct connect_request *request, struct span purpose);
@@ -55,22 +55,22 @@ void connect_browser_bind(const struct connect_request *request, struct span sta
 bool connect_browser_is_bound(const struct connect_request *request, struct span state, const struct attempt *attempt);
 void connect_browser_unbind(const struct connect_request *request, struct span state, struct connect_page *page);
 
-// ---- limits.c: each returns 0, and then it is counted, or how many milliseconds to wait (H18)
+// ---- limits.c: each returns 0 and counts the use, or returns how many milliseconds to wait (H18)
 void connect_limits_init(struct connect_limits *limits);
 void connect_limits_release(struct connect_limits *limits);
 int64_t connect_limits_open(struct connect *connect, const struct identity *user);
 int64_t connect_limits_open_unbound(const struct connect_request *request);
 int64_t connect_limits_callback(const struct connect_request *request);
-bool connect_limits_scope_left(const struct connect *connect, struct span operation);  // A9: asks, and does not count
+bool connect_limits_scope_left(const struct connect *connect, struct span operation);  // A9: does not count a use
 void connect_limits_scope_count(struct connect *connect, struct span operation);
 
-// ---- servers.c: those that users connect to
+// ---- servers.c: the servers that users connect to
 bool connect_servers_needed(const struct config *config);
 const struct server *connect_servers_find(const struct config *config, const char *tenant, struct span name);
 const struct server *connect_servers_next(const struct config *config, const char *tenant, size_t *at);
 
 // ---- ticket.c
-#define CONNECT_SECRET_BYTES 32                                      // of a ticket, or what a browser is known by
+#define CONNECT_SECRET_BYTES 32                                      // of a ticket, and of the cookie of a browser
 void connect_ticket_put_state(struct span ticket, struct buf *out);  // the state that belongs to a ticket
 // A new attempt with its ticket and state.
 struct attempt *connect_ticket_new(const struct connect *connect, const struct identity *identity,
@@ -78,13 +78,13 @@ struct attempt *connect_ticket_new(const struct connect *connect, const struct i
 
 // ---- offer.c
 void connect_offer_connected(struct connect *connect, struct span state);  // its login was completed here
-void connect_offer_watch(struct connect *connect);                         // and perhaps others in another process
+void connect_offer_watch(struct connect *connect);  // checks for logins completed in another process
 void connect_offer_drop_all(struct connect *connect);
 
 // ---- connections.c
 void connections_list(struct connect_request *request);
 void connections_disconnect(struct connect_request *request, const struct server *server);
-void connections_detach(struct connect_request *request);  // the browser does not wait any more
+void connections_detach(struct connect_request *request);  // the browser no longer waits
 void connections_drop_all(struct connect *connect);
 
 #endif

@@ -4,7 +4,7 @@
 #include "base/secret.h"
 #include "state.h"
 
-// One way: the authorization server sees the state, and must not be able to open the link with it.
+// One-way: the authorization server sees the state, and must not be able to derive the ticket from it.
 void connect_ticket_put_state(struct span ticket, struct buf *out)
 {
     unsigned char mac[SECRET_MAC_BYTES];

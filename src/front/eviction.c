@@ -4,7 +4,7 @@
 // first, and counts for its address. If an address has more than limits.unauthenticated_connections, the oldest of them is
 // closed. If the listener is full, the oldest unauthenticated connection of all is closed, even in the middle of a request.
 // So a flood of connections closes its own connections, and a caller that authenticates soon after connecting is served. If
-// all connections are authenticated, the one that has been without a request for the longest time is closed (`idle`). An
+// all connections are authenticated, the one without a request for the longest time is closed (`idle`). An
 // authenticated connection with a request or a stream is never closed.
 //
 // A connection is moved out of `unauthenticated` when eviction looks at it there, or at the end of its request. Until then

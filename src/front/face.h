@@ -19,7 +19,7 @@ struct acceptor {
 };
 
 #define SHARDS_MAX 1024
-#define SHARD_FILL 32  // connections that a shard has before another one is started
+#define SHARD_FILL 32  // connections of a shard before another shard is started
 
 // One libmicrohttpd daemon with a part of a listener's connections; see shard.c.
 struct shard {
@@ -31,7 +31,7 @@ struct shard {
     struct loop_timer run_later;
     int again;  // runs without a pause that the library asked for
     bool resumed, running;
-    bool active;          // the last run called back for something other than a request that waits
+    bool active;          // the last run called back for something other than a waiting request
     struct list waiting;  // exchange.node of requests that wait and are not suspended
     struct list starved;  // tls_line.node of those whose handshake waits for bytes
 };
@@ -45,45 +45,45 @@ struct shard_events {
     MHD_NotifyConnectionCallback on_connection;
     void *(*on_request_line)(void *arg, const char *uri, struct MHD_Connection *connection);
     void (*on_ran)(struct shard *shard);              // the library has run
-    void (*suspend)(struct http_exchange *exchange);  // it has waited for a while
+    void (*suspend)(struct http_exchange *exchange);  // it has waited for QUIET_MS
 };
 
 struct http_face {
     struct loop *loop;
     struct gate *gate;
     const struct config *snapshot;
-    struct config_front config;  // of that
+    struct config_front config;  // a view of the configuration
     struct config_chains *chains;
-    struct provider_chain *chain;  // of those: who may come in here
+    struct provider_chain *chain;  // the chain of this listener
     const struct shard_events *events;
     struct listener listener;
     struct tls *tls;  // NULL: plain HTTP
     struct acceptor accept;
     struct loop_timer sweep;
-    int64_t gone_ms;      // when to look next for callers that are gone
-    struct list streams;  // exchange.beat, the one with the longest pause first
+    int64_t gone_ms;      // when to check next for callers that have disconnected
+    struct list streams;  // exchange.beat, longest pause first
     struct loop_timer heartbeat;
     struct list callers;
     struct list listening;  // caller.listening
     size_t caller_count;
     struct list unauthenticated, idle;  // caller.rank; see eviction.c
     struct map sources;                 // addresses of unauthenticated connections
-    size_t evicted;                     // connections closed to make room, since the log last said so
-    int64_t evicted_ms;                 // when the log may say so again
+    size_t evicted;                     // connections closed to make room, since the last log line about them
+    int64_t evicted_ms;                 // when the next such line may be logged
     struct MHD_Response *accepted;
-    bool quiesced;                     // it accepts no more, and closes each connection with its next answer
+    bool quiesced;                     // does not accept connections, and closes each one with its next answer
     struct shard *shards[SHARDS_MAX];  // NULL: not started; the first always is
     uint32_t loads[SHARDS_MAX];        // connections of each
 };
 
-// What ends a connection; see deadline.c.
+// The deadlines of a connection; see deadline.c.
 enum deadline_kind { DEADLINE_NONE, DEADLINE_TIME, DEADLINE_BODY, DEADLINE_SEND };
 
 struct deadline {
     enum deadline_kind kind;
-    int64_t due_ms;    // when it is looked at
+    int64_t due_ms;    // when it is checked
     int64_t began_ms;  // the window in which bytes must move
-    int64_t end_ms;    // of a body, however fast it comes
+    int64_t end_ms;    // of a body, at any rate
     uint64_t moved;    // bytes at the beginning of the window
     bool sampled;      // DEADLINE_SEND: `moved` is known
     struct loop_timer timer;
@@ -99,19 +99,19 @@ struct caller {
     struct list listening;  // in face->listening, while more of a request is expected
     struct loop_watch hangup;
     struct http_exchange *exchange;
-    char *query;  // of the request that begins, if it is for a page; as it came
+    char *query;  // of the request that begins, if it is for a page; not decoded
     struct MHD_Connection *connection;
     struct peer peer;
-    bool peer_known;                 // the certificate was looked at
+    bool peer_known;                 // the certificate has been read
     bool authenticated;              // a request on it was accepted by the providers
-    struct list rank;                // in one of the face's lists of those that may be closed
+    struct list rank;                // in `unauthenticated` or `idle` of the face
     struct list neighbour;           // in its source, while it is unauthenticated
     struct eviction_source *source;  // NULL: it does not count for an address
-    bool parked;                     // suspended in the handshake, until bytes come
+    bool parked;                     // suspended in the handshake, until bytes arrive
     struct tls_line line;
 };
 
-// HTTP+SSE: where this caller's messages go.
+// HTTP+SSE: the endpoint of this request.
 enum endpoint { ENDPOINT_NONE, ENDPOINT_MCP, ENDPOINT_MESSAGES };
 
 // See http_exchange.c.
@@ -119,15 +119,15 @@ enum http_exchange_state {
     EXCHANGE_BODY,
     EXCHANGE_SKIPPING,
     EXCHANGE_WAITING,
-    EXCHANGE_ANSWERED,  // from here on there is something to send
+    EXCHANGE_ANSWERED,  // from here on the answer can be sent
     EXCHANGE_STREAMING,
 };
 
 // One request.
 struct http_exchange {
     struct arrival arrival;
-    struct config_chains *chains;  // that its credentials go to, whatever is in force when they are checked
-    struct page *page;             // NULL: it is for the gate's calls
+    struct config_chains *chains;  // for its credentials, even if a reload replaces them before they are checked
+    struct page *page;             // NULL: the request is not for a page
     struct http_face *face;
     struct caller *caller;
     struct MHD_Connection *connection;
@@ -135,13 +135,13 @@ struct http_exchange {
     enum http_exchange_state state;  // http_exchange_set_state()
     bool suspended;
     bool broken;    // its socket is shut down, and its stream must end
-    bool http_1_0;  // the caller knows no chunks: a stream ends with its connection
+    bool http_1_0;  // the caller does not support chunks: a stream ends with its connection
     enum endpoint endpoint;
     struct span origin, host;
-    size_t length;  // of its body, if it says so
+    size_t length;  // of its body, if the caller declared it
     bool anywhere;  // pages of any origin may read the answer
-    bool keys;      // it is the JWK set, and may be kept for a while
-    bool health;    // it is how the gateway is now, and may not be kept
+    bool keys;      // the answer is the JWK set, and may be cached
+    bool health;    // the answer is the health report, and may not be cached
     struct answer answer;
     size_t answer_bytes;      // of its body
     struct budget_hold held;  // for the answer, until the caller has read it
@@ -149,20 +149,20 @@ struct http_exchange {
     struct stream *stream;
     struct buf out;  // formatted for the stream, not sent yet
     size_t sent;
-    struct blob *large;  // an answer, or a message in parts that follows `out`; NULL: none
+    struct blob *large;  // an answer, or a message in parts that follows `out`; may be NULL
     struct blob_reader rest;
-    bool corked;        // the last segment waits until all of the answer is there
+    bool corked;        // the last segment waits for the rest of the answer
     uint64_t received;  // bytes of the body
     struct list beat;   // in face->streams
-    int64_t sent_ms;    // when the stream was last sent something
+    int64_t sent_ms;    // when the last byte was sent on the stream
 };
 
 // shard.c
 bool shard_start_first(struct http_face *face, struct err *err) MUST_CHECK;
 void shard_add_connection(struct http_face *face, int fd, const struct sockaddr *address, socklen_t len);
-// Lets the library do what is to be done; again in this turn after a resume.
+// Lets the library do its pending work; again in this turn after a resume.
 void shard_run(struct shard *shard);
-void shard_touch(struct shard *shard);            // it is run again in this turn
+void shard_touch(struct shard *shard);            // runs it again in this turn
 void shard_wait(struct http_exchange *exchange);  // until http_exchange_resume()
 void shard_resume(struct shard *shard, struct MHD_Connection *connection);
 void shard_stop_empty(struct http_face *face);  // not from a callback of the library
@@ -178,57 +178,58 @@ void request_on_completed(void *arg, struct MHD_Connection *connection, void **s
 
 // http_exchange.c
 void http_exchange_set_state(struct http_exchange *exchange, enum http_exchange_state state);
-void http_exchange_resume(struct http_exchange *exchange);  // there is something for one that waits
+void http_exchange_resume(struct http_exchange *exchange);  // a waiting exchange has an answer or a message
 void http_exchange_suspend(struct http_exchange *exchange);
 
 // abandon.c
-// The request of this connection, if it has one that waits for the gate, is over.
+// Ends the request of this connection that waits for the gate, if any.
 void abandon_request(struct caller *caller, const struct err *err);
 
 // accept.c
 bool accept_start(struct http_face *face, struct err *err) MUST_CHECK;
 void accept_stop(struct http_face *face);   // before the listener is closed
 void accept_freed(struct http_face *face);  // a connection has closed
-void accept_sweep(struct http_face *face);  // now and then
+void accept_sweep(struct http_face *face);  // called regularly
 
 // deadline.c
-void deadline_start(struct caller *caller);   // the connection was opened: its handshake and headers have their time
+// The connection was opened: starts the time limit of the handshake and the headers.
+void deadline_start(struct caller *caller);
 void deadline_stop(struct caller *caller);    // it was closed
-void deadline_header(struct caller *caller);  // the request line is in: so have the headers,
-void deadline_body(struct caller *caller);    // and the body
+void deadline_header(struct caller *caller);  // the request line has arrived: starts that of the headers
+void deadline_body(struct caller *caller);    // that of the body
 void deadline_none(struct caller *caller);    // nothing is expected from the caller
-void deadline_send(struct caller *caller);    // it is being sent something
+void deadline_send(struct caller *caller);    // an answer or messages are being sent to it
 void deadline_idle(struct caller *caller);    // the request is over
 
 // eviction.c: which connections are closed to make room
-void eviction_add(struct caller *caller);            // the connection was opened,
-void eviction_remove(struct caller *caller);         // or closed
-void eviction_begin(struct caller *caller);          // a request begins,
-void eviction_end(struct caller *caller);            // or is over
+void eviction_add(struct caller *caller);            // the connection was opened
+void eviction_remove(struct caller *caller);         // the connection was closed
+void eviction_begin(struct caller *caller);          // a request begins
+void eviction_end(struct caller *caller);            // the request is over
 void eviction_authenticated(struct caller *caller);  // a credential was accepted
-// Closes one, or finds that one has closed; false: none may be closed.
+// Closes a connection, or finds that one has closed. False: none may be closed.
 bool eviction_make_room(struct http_face *face);
 
 // http_body.c
 struct guard_headers;
 bool http_body_measure(struct http_exchange *exchange, const struct guard_headers *headers, struct err *err) MUST_CHECK;
-void http_body_begin(struct http_exchange *exchange, const struct guard_headers *headers);  // may answer it
+void http_body_begin(struct http_exchange *exchange, const struct guard_headers *headers);  // may answer the request
 void http_body_take(struct http_exchange *exchange, struct span bytes);
 
 // http_path.c
 struct span http_path(const char *url);  // without slashes at its end
-// Is it this path, or a profile below it? Whether the profile exists is for the gate to say.
+// Whether it is this path, or a profile below it. The gate checks whether the profile exists.
 bool http_path_is_endpoint(struct span path, const char *name, struct span *profile);
 void http_path_put(const struct http_exchange *exchange, struct buf *out);       // "/mcp", or "/mcp/NAME" in a profile
 void http_path_put_base(const struct http_exchange *exchange, struct buf *out);  // the gateway's own URL
 
 // http_answer.c
 void http_answer_add_cors(const struct http_exchange *exchange, struct MHD_Response *response);
-// Every answer goes out here; takes over the response.
+// Sends every answer; takes over the response.
 enum MHD_Result http_answer_queue(struct http_exchange *exchange, int status, struct MHD_Response *response);
 void http_answer_on_answer(struct arrival *arrival, struct answer *answer);
 void http_answer_refuse(struct http_exchange *exchange, const struct err *err, int64_t retry_ms);
-// The same while the body comes: the answer is sent when the body is through, and the rest of it is not kept.
+// The same before the body is complete: the answer is sent after the body, whose rest is discarded.
 void http_answer_refuse_body(struct http_exchange *exchange, const struct err *err, int64_t retry_ms);
 void http_answer_set_error(struct http_exchange *exchange, const struct err *err);  // before the gate saw the request
 enum MHD_Result http_answer_send(struct http_exchange *exchange);
@@ -255,12 +256,12 @@ void *connection_on_request_line(void *arg, const char *uri, struct MHD_Connecti
 
 // caller.c
 struct caller *caller_of(struct MHD_Connection *connection);
-// Suspends those whose handshake waits for bytes; after the library ran.
+// Suspends connections whose handshake waits for bytes; called after the library ran.
 void caller_park_starved(struct shard *shard);
 void caller_unpark(struct caller *caller);
-// Was a request on the connection accepted by the providers, the present one included?
+// Whether the providers accepted a request on the connection, the current one included.
 bool caller_is_authenticated(const struct caller *caller);
-// Ends the connection from our side.
+// Ends the connection from the gateway's side.
 void caller_close(struct caller *caller);
 // A corked connection sends full segments only.
 void caller_cork(struct caller *caller, bool on);
@@ -271,19 +272,19 @@ void caller_sweep_gone(struct http_face *face);
 struct http_face_spec {
     struct loop *loop;
     struct gate *gate;
-    const struct config *config;  // perhaps not in force yet
+    const struct config *config;  // may not be in force yet
     const struct config_listener *listener;
-    const struct http_face *predecessor;  // that has the socket; NULL: it is inherited or opened
+    const struct http_face *predecessor;  // has the socket already; NULL: the socket is inherited or opened
     struct inherited *inherited;
 };
 // Listens on an address such as "127.0.0.1:0" or "unix:/run/postern.sock".
 struct http_face *http_face_new(const struct http_face_spec *spec, struct err *err) MUST_CHECK;
-// The configuration in force is another one, or the first. `predecessor` gives up its socket; it may be NULL.
+// Applies the first configuration, or a new one. `predecessor` hands over its socket; it may be NULL.
 void http_face_configure(struct http_face *face, const struct config_listener *listener, struct http_face *predecessor);
-void http_face_poll(struct http_face *face);           // reads its certificate again if its files have changed
-void http_face_reload(struct http_face *face);         // reads its certificate again now; a broken one changes nothing
-bool http_face_failing(const struct http_face *face);  // its certificate changed and cannot be taken over
-void http_face_quiesce(struct http_face *face);        // stops accepting; what is open goes on to its next answer
+void http_face_poll(struct http_face *face);    // reads its certificate again if its files have changed
+void http_face_reload(struct http_face *face);  // reads its certificate again now; an invalid one changes nothing
+bool http_face_failing(const struct http_face *face);  // its certificate changed and cannot be used
+void http_face_quiesce(struct http_face *face);        // stops accepting; open connections go on to their next answer
 bool http_face_busy(const struct http_face *face);     // an answer is still being sent
 void http_face_free(struct http_face *face);
 

@@ -1,4 +1,4 @@
-// Owns the set of HTTP faces: opening them, and changing them by a reload in two steps.
+// Owns the set of HTTP faces: opening them, and changing them in the two steps of a reload.
 //
 // A face is known by its address, and by how many listeners with the same address come before it (port 0 may be listed several
 // times). Prepare and commit happen in one turn of the loop, so a prepared face has not accepted anything if it is dropped.
@@ -13,8 +13,8 @@
 
 struct faces_entry {
     struct http_face *face;
-    struct http_face *predecessor;    // of a prepared one, which takes over its socket; NULL: it has one of its own
-    struct config_listener listener;  // what it was opened with: its strings are of `config`
+    struct http_face *predecessor;    // of a prepared face that takes over its socket; NULL: it opens its own
+    struct config_listener listener;  // the settings it was opened with; the strings belong to `config`
     const struct config *config;
 };
 
@@ -26,7 +26,7 @@ struct faces_set {
 struct faces {
     struct loop *loop;
     struct gate *gate;
-    const char *only;  // NULL: what configurations list
+    const char *only;  // the only listener; NULL: the listeners of the configuration
     bool by_default;
     struct inherited *inherited;
     struct faces_set now, next;
@@ -36,7 +36,7 @@ struct faces {
     struct loop_timer sweep;
 };
 
-// ---- what a configuration lists -------------------------------------------------------------
+// ---- the listeners of a configuration -------------------------------------------------------
 
 static size_t list_listeners(const struct faces *faces, const struct config *config, struct config_listener **listeners)
 {
@@ -55,7 +55,7 @@ static size_t list_listeners(const struct faces *faces, const struct config *con
     return items->count ? items->count : faces->by_default;
 }
 
-// The one that serves the same address now; each is found once.
+// The face that serves the same address now; each face is found once.
 static struct faces_entry *find_predecessor(const struct faces *faces, const struct config_listener *listeners,
                                             size_t i)
 {
@@ -73,7 +73,7 @@ static bool texts_equal(const char *one, const char *other)
     return one && other ? strcmp(one, other) == 0 : one == other;
 }
 
-// Who may come in may differ: that is of the configuration in force.
+// Providers are not compared: they follow the configuration in force, without opening the listener again.
 static bool opens_alike(const struct config_listener *one, const struct config_listener *other)
 {
     return texts_equal(one->mode, other->mode) && texts_equal(one->tls.certificate, other->tls.certificate) &&

@@ -1,4 +1,4 @@
-// Owns the requests below /oauth/: which page is asked for, its fields and cookies, and the headers every page has.
+// Owns the requests below /oauth/: their pages, fields and cookies, and the headers of every page.
 #include "page.h"
 #include "auth/oauth/oauth.h"
 #include "base/log.h"
@@ -27,7 +27,7 @@ static bool take_field(void *arg, struct span name, struct span value)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (span_is(name, rows[i].name)) {
             if (rows[i].field->len || value.len > FIELD_MAX)
-                return false;  // twice, or too much of it
+                return false;  // repeated, or too long
             buf_put_span(rows[i].field, value);
         }
     return true;
@@ -103,7 +103,8 @@ enum MHD_Result page_send(struct http_exchange *exchange)
 
 // ---- requests -------------------------------------------------------------------------------
 
-// POSTs must come from a page of ours. A browser says where they come from; who is none is judged by the rest.
+// POSTs must come from a page of the gateway. A browser sends their origin; a request without it is left to the other
+// checks.
 static bool is_own_origin(const struct config_front *config, struct span origin)
 {
     const char *base = config->public_url;
@@ -111,7 +112,7 @@ static bool is_own_origin(const struct config_front *config, struct span origin)
                           (base[origin.len] == '\0' || base[origin.len] == '/'));
 }
 
-// Pages are for people: not for an image, a frame or a script of another site. Browsers say which it is.
+// Pages are shown to people, not to an image, a frame or a script of another site. Browsers send the kind of request.
 static bool is_shown(struct MHD_Connection *connection)
 {
     const char *dest = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Sec-Fetch-Dest");
@@ -125,7 +126,7 @@ static bool is_form(struct span type)
            (type.len == sizeof form - 1 || type.at[sizeof form - 1] == ';');
 }
 
-// The page that a path names. False: none.
+// The page of a path. False: the path is not a page.
 static bool read_op(struct page *page, struct span path, bool post)
 {
     struct connect_request *request = &page->request;

@@ -1,4 +1,4 @@
-// Owns the HTML of the gateway's pages: one frame, one style, no script; everything from elsewhere is escaped.
+// Owns the HTML of the gateway's pages: one frame, one style, no script; every value from outside is escaped.
 #include "auth/oauth/oauth.h"
 #include "base/secret.h"
 #include "page.h"
@@ -34,63 +34,63 @@ static const char style[] =
     "@media(max-width:40rem){main{margin:0;min-height:100vh;border:0;border-radius:0;padding:1.5rem}"
     "dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.75rem}}";
 
-// Pages that always say the same; those without a text here are put together below.
+// Pages with a fixed text; those without a text here are composed below.
 static const struct {
     unsigned status;
     const char *title, *text;
 } fixed[CONNECT_PAGE_KINDS] = {
     [CONNECT_PAGE_FAILED] =
         {502, "Not connected",
-         "The account could not be connected. Nothing was kept. You can try again from where you came "
-         "from; if it goes on like this, the gateway's log says why."},
+         "The account could not be connected. Nothing was stored. You can try again from the page you came "
+         "from; if it fails again, the gateway's log has the reason."},
     [CONNECT_PAGE_CONSENT] = {200, "Connect an account", NULL},
     [CONNECT_PAGE_AUTHORIZE] = {200, "One moment", NULL},
     [CONNECT_PAGE_REDIRECT] = {303, "One moment", NULL},
     [CONNECT_PAGE_CONNECTED] = {200, "Connected",
-                                "The account is connected. You can close this tab and try again what you were doing."},
+                                "The account is connected. You can close this tab and repeat what you were doing."},
     [CONNECT_PAGE_RETURN] = {303, "Connected", NULL},
-    [CONNECT_PAGE_DECLINED] = {200, "Not connected", "You said no, and nothing was connected. You can close this tab."},
+    [CONNECT_PAGE_DECLINED] = {200, "Not connected",
+                               "You cancelled, and nothing was connected. You can close this tab."},
     [CONNECT_PAGE_LIST] = {200, "Your connections", NULL},
     [CONNECT_PAGE_EXPIRED] =
         {410, "This link is not valid any more",
-         "Connect links are good for a few minutes. Try again what you were doing to get a new one."},
+         "Connect links are valid for a few minutes. Repeat what you were doing to get a new one."},
     [CONNECT_PAGE_USED] =
         {409, "This link was used already",
-         "Each connect link is good once. If the account is not connected yet, try again what you were doing "
+         "Each connect link works once. If the account is not connected yet, repeat what you were doing "
          "to get a new link."},
     [CONNECT_PAGE_WRONG_USER] =
-        {403, "This link is for somebody else",
-         "You are signed in as another user than the one this link was made for, so nothing was "
-         "connected and the link does not work any more. If somebody sent it to you, tell your "
+        {403, "This link is for another user",
+         "This link was made for a user other than the one you are signed in as, so nothing was "
+         "connected and the link does not work any more. If another person sent it to you, tell your "
          "administrator."},
     [CONNECT_PAGE_WRONG_BROWSER] =
         {403, "This login began in another browser",
-         "A login ends in the browser it began in. Go back to that one, or begin again here. "
+         "A login must end in the browser in which it began. Continue in that browser, or start again here. "
          "Nothing was connected."},
-    [CONNECT_PAGE_UNKNOWN_LOGIN] =
-        {400, "This answer belongs to no login",
-         "It came too late, or it is not an answer to anything that was asked here. Nothing was "
-         "connected."},
+    [CONNECT_PAGE_UNKNOWN_LOGIN] = {400, "This response does not belong to a login",
+                                    "It came too late, or the gateway did not start this login. Nothing was "
+                                    "connected."},
     [CONNECT_PAGE_FORGED] =
-        {403, "That did not come from a page of this gateway",
-         "Nothing was done. If you did press a button here, cookies may be blocked, or the page was open for "
+        {403, "The request did not come from a page of this gateway",
+         "Nothing was changed. If you did press a button here, cookies may be blocked, or the page was open for "
          "too long: open the link again."},
     [CONNECT_PAGE_UNAUTHENTICATED] =
-        {403, "This gateway cannot tell who you are",
-         "Accounts are connected to the user who is signed in, and nobody is. Open the link where you are "
-         "signed in to the gateway, or ask your administrator."},
+        {403, "You are not signed in",
+         "An account is connected to the signed-in user, and this browser is not signed "
+         "in. Open the link where you are signed in to the gateway, or ask your administrator."},
     [CONNECT_PAGE_NO_SCOPE] =
         {403, "Your sign-in does not allow this",
          "The gateway knows you, but your token lacks a scope that it requires. Ask your administrator."},
-    [CONNECT_PAGE_UNAVAILABLE] = {503, "Your sign-in cannot be checked at the moment",
-                                  "The service that vouches for you does not answer. Please try again in a minute."},
-    [CONNECT_PAGE_NO_SERVER] = {404, "There is nothing to connect here",
+    [CONNECT_PAGE_UNAVAILABLE] =
+        {503, "Your sign-in cannot be checked at the moment",
+         "The service that checks your sign-in does not answer. Please try again in a minute."},
+    [CONNECT_PAGE_NO_SERVER] = {404, "No account can be connected here",
                                 "No server of this name lets users connect accounts."},
-    [CONNECT_PAGE_NO_RETURN] =
-        {400, "This gateway does not send you back there",
-         "The link names a place to return to (return_to) that the gateway's configuration does not "
-         "allow. Nothing was connected."},
-    [CONNECT_PAGE_LIMITED] = {429, "Too many tries", "Please wait a minute and try again."},
+    [CONNECT_PAGE_NO_RETURN] = {400, "The return address is not allowed",
+                                "The link has a return address (return_to) that the gateway's configuration does not "
+                                "allow. Nothing was connected."},
+    [CONNECT_PAGE_LIMITED] = {429, "Too many attempts", "Please wait a minute and try again."},
 };
 
 // ---- pieces ---------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ static void put_escaped(struct buf *out, const char *text)
         }
 }
 
-// {} in the text stands for the value.
+// Replaces {} in the text by the value.
 static void put(struct buf *out, const char *html, const char *value)
 {
     const char *hole = strstr(html, "{}");
@@ -121,7 +121,7 @@ static void put(struct buf *out, const char *html, const char *value)
     buf_put_text(out, hole + 2);
 }
 
-// The host is what people know an authorization server by.
+// People know an authorization server by its host.
 static void put_host(struct buf *out, const char *issuer)
 {
     struct oauth_url url;
@@ -137,7 +137,7 @@ static void put_host(struct buf *out, const char *issuer)
 static void put_scopes(struct buf *out, const char *scopes)
 {
     if (!scopes || !*scopes) {
-        buf_put_text(out, "what the server gives without being asked");
+        buf_put_text(out, "the default scopes of the server");
         return;
     }
     buf_put_text(out, "<ul>");
@@ -159,7 +159,7 @@ static void put_hidden(struct buf *out, const char *name, const char *value)
     put(out, " value=\"{}\">", value);
 }
 
-// ---- pages that are put together ------------------------------------------------------------
+// ---- composed pages -------------------------------------------------------------------------
 
 static void put_question(const struct connect_page *page, struct buf *out)
 {
@@ -173,16 +173,16 @@ static void put_question(const struct connect_page *page, struct buf *out)
     buf_put_text(out, "this user makes through it.</p>");
     if (page->unbound)
         put(out,
-            "<p class=\"warn\" role=\"note\">Nobody is signed in here, so please look twice: the account you connect "
-            "will "
-            "be used by <strong>{}</strong>. If that is not you, or somebody sent you this link, cancel.</p>",
+            "<p class=\"warn\" role=\"note\">You are not signed in here, so check the name: the account you connect "
+            "will be used by <strong>{}</strong>. If that is not you, or another person sent you this link, "
+            "cancel.</p>",
             page->user);
     put(out, page->unbound ? "<dl><dt>Connects for</dt><dd>{}</dd>" : "<dl><dt>Signed in as</dt><dd>{}</dd>",
         page->user);
     put(out, "<dt>Server</dt><dd>{}</dd>", page->server);
     buf_put_text(out, "<dt>You will sign in at</dt><dd>");
     put_host(out, page->issuer);
-    put(out, "<br><small>{}</small></dd><dt>It will be asked for</dt><dd>", page->issuer);
+    put(out, "<br><small>{}</small></dd><dt>Requested access</dt><dd>", page->issuer);
     put_scopes(out, page->scope);
     buf_put_text(out, "</dd></dl><form method=\"post\" action=\"connect\" class=\"row\">");
     put_hidden(out, "t", page->ticket);
@@ -191,14 +191,13 @@ static void put_question(const struct connect_page *page, struct buf *out)
                       "<button name=\"answer\" value=\"no\">Cancel</button></form>");
 }
 
-// Not a redirect: the answer to a form may lead only to where form-action says, and nobody knows where an authorization
-// server sends its users on to.
+// Not a redirect: form-action limits the redirects that answer a form, and it is not known to which hosts an
+// authorization server sends its users on.
 static void put_continue(const struct connect_page *page, struct buf *out)
 {
     buf_put_text(out, "<h1>On to ");
     put_host(out, page->issuer);
-    put(out,
-        "</h1><p>You are being taken to where you sign in.</p><p><a class=\"deed\" href=\"{}\" rel=\"noreferrer\">",
+    put(out, "</h1><p>You are being taken to the sign-in page.</p><p><a class=\"deed\" href=\"{}\" rel=\"noreferrer\">",
         page->url);
     buf_put_text(out, "Continue</a></p>");
 }
@@ -271,7 +270,7 @@ static void put_headers(const struct connect_page *page, struct buf *headers)
         "Content-Security-Policy: default-src 'none'; style-src 'sha256-%s='; form-action 'self'; base-uri 'none'; "
         "frame-ancestors 'none'\n",
         buf_text(&hash));
-    // With no-referrer a browser would not say where a form comes from, either.
+    // With no-referrer, a browser would also omit the origin of a form.
     buf_printf(headers, "Referrer-Policy: %s\n",
                page->kind == CONNECT_PAGE_CONSENT || page->kind == CONNECT_PAGE_LIST ? "same-origin" : "no-referrer");
     if (page->kind == CONNECT_PAGE_REDIRECT || page->kind == CONNECT_PAGE_RETURN)

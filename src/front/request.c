@@ -1,4 +1,4 @@
-// Owns the life of each request: what it asks for, its headers and body, handing it to the gate, and its answer.
+// Owns the life of each request: its path, headers and body, handing it to the gate, and its answer.
 //
 // A request that waits for the gate is suspended if the answer does not come soon (shard.c).
 #include "base/mem.h"
@@ -154,7 +154,7 @@ static struct http_exchange *exchange_new(struct http_face *face, struct MHD_Con
     return exchange;
 }
 
-// All of the body is here, or was skipped.
+// The body is complete, or was skipped.
 static void end_body(struct http_exchange *exchange)
 {
     deadline_none(exchange->caller);
@@ -173,7 +173,7 @@ enum MHD_Result request_on_request(void *arg, struct MHD_Connection *connection,
                                    const char *version, const char *upload, size_t *upload_size, void **state)
 {
     struct http_exchange *exchange = *state;
-    if (exchange && list_linked(&exchange->node))  // it still waits
+    if (exchange && list_linked(&exchange->node))  // it is still waiting
         return MHD_YES;
     ((struct shard *)arg)->active = true;
     if (!exchange) {

@@ -1,16 +1,18 @@
-// Owns the libmicrohttpd daemons of a listener: each has a part of its connections (a shard), and runs inside our loop.
+// Owns the libmicrohttpd daemons of a listener: each has a part of its connections (a shard), and runs inside the loop.
 //
-// libmicrohttpd 0.9.75 walks all suspended connections of a daemon whenever one of them is resumed, so that one daemon with
-// thousands of idle streams slows down every call. A shard has few connections. Shards are started as connections come and
-// stopped when they are empty; the first one stays, so that a connection finds a place when the descriptors have run out.
+// libmicrohttpd 0.9.75 walks all suspended connections of a daemon whenever one of them is resumed, so that one daemon
+// with thousands of idle streams slows down every call. A shard has few connections. Shards are started as connections
+// come and stopped when they are empty; the first one stays, so that a connection finds a shard when the descriptors
+// have run out.
 //
-// A daemon is in external epoll mode: its epoll descriptor is one watch of our loop. After a resume it must be run again, or
-// it would wait for the next event.
+// A daemon is in external epoll mode: its epoll descriptor is one watch of the loop. After a resume it must be run
+// again, or it would wait for the next event.
 //
-// To suspend and resume a connection costs three calls of the system, so a request that waits is not suspended at first. The
-// library then asks for it in each run, and asks to be run again at once, which is ignored if a run did nothing else. Requests
-// are suspended when their shard has been quiet for QUIET_MS, so that none of them is asked for in vain for long. (A run may
-// also have read a part of a head, which nobody is told of: what follows it waits for QUIET_MS at worst.)
+// Suspending and resuming a connection costs three system calls, so a waiting request is not suspended at first. The
+// library then calls back for it in each run, and asks to be run again at once, which is ignored if a run did nothing
+// else. Requests are suspended when their shard has been quiet for QUIET_MS, so that the useless callbacks end soon. (A
+// run may also have read a part of a request's head without a callback: the rest of that head waits for QUIET_MS at
+// worst.)
 #include "base/log.h"
 #include "base/mem.h"
 #include "face.h"
@@ -20,8 +22,8 @@
 #include <sys/socket.h>
 
 #define POOL_RESERVE \
-    4096  // of a connection's memory, for what the library notes of each header and for the answer's headers
-#define RUNS_A_TURN 64  // each moves about as much as the memory of a connection
+    4096                // of a connection's memory, for the library's notes on each header and for the answer's headers
+#define RUNS_A_TURN 64  // each run moves about as much as the memory of a connection
 #define QUIET_MS 5
 
 // ---- running --------------------------------------------------------------------------------
@@ -47,7 +49,7 @@ void shard_run(struct shard *shard)
     else if (shard->again++ < RUNS_A_TURN)
         loop_task_put(loop, &shard->run);
     else
-        loop_timer_set(loop, &shard->run_later, 1);  // others must have their turn, too
+        loop_timer_set(loop, &shard->run_later, 1);  // other events must have their turn, too
 }
 
 static void on_ready(struct loop_watch *watch, unsigned events)
@@ -74,7 +76,7 @@ void shard_wait(struct http_exchange *exchange)
 {
     struct shard *shard = exchange->caller->shard;
     if (shard->face->tls)
-        shard->face->events->suspend(exchange);  // the library may hold more that it has read than it tells of
+        shard->face->events->suspend(exchange);  // the library may have read bytes that it does not report
     else
         list_append(&shard->waiting, &exchange->node);
 }
@@ -178,7 +180,7 @@ int64_t shard_descriptors(int64_t connections)
 
 // ---- choosing -------------------------------------------------------------------------------
 
-// The first that is not filled, so that few are in use; else a new one; else the one with the fewest connections.
+// The first shard that is not full, so that few are in use; else a new one; else the one with the fewest connections.
 static struct shard *choose(struct http_face *face)
 {
     struct err err;

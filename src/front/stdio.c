@@ -24,23 +24,23 @@ struct stdio_face {
     struct loop *loop;
     struct gate *gate;
     struct loop_watch in, out;
-    struct loop_task read_more;  // when the input is a file, which epoll refuses
+    struct loop_task read_more;  // for input from a file, which epoll refuses
     struct loop_task flush;
     struct loop_task close;  // a sink must not end a session while it is being pushed to
     struct frame frame;
-    struct map counted;  // ids of requests that came with Content-Length: their answers go out so
+    struct map counted;  // ids of requests that came with Content-Length: their answers are framed likewise
     struct arrival opening;
     struct buf authorization;  // from $POSTERN_TOKEN
-    const char *profile;       // or NULL
-    int refused;               // the status the session could not be opened with
+    const char *profile;       // may be NULL
+    int refused;               // the HTTP status with which the session was refused
     char session_id[64];
     struct stream *stream;
     struct buf pending;
     size_t sent;
-    struct blob *large;  // a message in parts that follows `pending`; NULL: none
+    struct blob *large;  // a message in parts that follows `pending`; may be NULL
     struct blob_reader rest;
-    struct buf behind;          // follows that
-    bool file, ended, waiting;  // waiting: it is not known yet who calls
+    struct buf behind;          // follows `large`
+    bool file, ended, waiting;  // waiting: the caller is not authenticated yet
     void (*on_end)(void *arg);
     void (*on_refused)(void *arg, const struct err *err);
     void *arg;
@@ -48,7 +48,7 @@ struct stdio_face {
 
 // ---- writing --------------------------------------------------------------------------------
 
-// An answer goes out framed as its request came; anything else as the last message came.
+// An answer is framed as its request was; any other message, as the last message that came.
 static bool is_answer_counted(struct stdio_face *face, struct span id)
 {
     return map_remove(&face->counted, id) != NULL;
@@ -85,8 +85,8 @@ static void put_message(struct stdio_face *face, struct span message)
     loop_task_put(face->loop, &face->flush);
 }
 
-// An answer, whose id is in its first part. It may follow the whole result there, so it is looked for only if some request
-// came with Content-Length.
+// An answer has its id in its first part. The id may follow the whole result there, so it is looked for only if a
+// request came with Content-Length.
 static void put_large(struct stdio_face *face, struct blob *message)
 {
     struct span id;
@@ -98,7 +98,7 @@ static void put_large(struct stdio_face *face, struct blob *message)
     face->rest = (struct blob_reader){.blob = message};
 }
 
-// The bytes that go out next; there are none at the end.
+// The bytes to write next; empty at the end.
 static struct span next_bytes(struct stdio_face *face)
 {
     struct stream_item item;
@@ -144,7 +144,7 @@ static void flush(struct stdio_face *face)
                 log_error("cannot wait for standard output", LOG_STR("detail", err.detail));
             return;
         } else if (errno != EINTR) {
-            went_out(face, bytes.len);  // nobody reads; the input will end too
+            went_out(face, bytes.len);  // the reader has closed the output; the input will end, too
             break;
         }
     }
@@ -190,13 +190,14 @@ static void on_cut(void *arg)
 static bool not_let_in(const struct stdio_face *face, struct err *err)
 {
     if (face->refused == err_http_status(ERR_NO_PROFILE))
-        return err_set(err, ERR_CONFIG, "--profile %s: this caller's tenant has no such profile", face->profile);
+        return err_set(err, ERR_CONFIG, "--profile %s: the profile does not exist in this caller's tenant",
+                       face->profile);
     if (face->refused == err_http_status(ERR_AUTH_UNAVAILABLE))
-        return err_set(
-            err, ERR_AUTH_UNAVAILABLE,
-            "standard input is not let in: who calls cannot be told now; is the issuer of POSTERN_TOKEN up?");
+        return err_set(err, ERR_AUTH_UNAVAILABLE,
+                       "caller on standard input refused: authentication is not possible now; check that the issuer of "
+                       "POSTERN_TOKEN is up");
     return err_set(err, ERR_UNAUTHENTICATED,
-                   "standard input is not let in: set POSTERN_TOKEN to a token of this gateway");
+                   "caller on standard input refused: set POSTERN_TOKEN to a token of this gateway");
 }
 
 static void arrival_free(struct arrival *arrival)
@@ -212,7 +213,7 @@ static void on_answer(struct arrival *arrival, struct answer *answer)
     if (answer->body.len)
         put_message(face, buf_span(&answer->body));
     buf_release(&answer->body);
-    blob_unref(answer->large);  // none: those go to the stream
+    blob_unref(answer->large);  // always NULL: large answers go to the stream
     if (arrival != &face->opening) {
         arrival_free(arrival);
         return;
@@ -246,7 +247,7 @@ static void on_stream(struct arrival *arrival, struct stream *stream, const char
 
 static const struct arrival_ops arrival_ops = {on_answer, on_stream};
 
-// Whoever started us is local; a token it gave us says who it is.
+// The process that started the gateway is local; its token, if it set one, authenticates it.
 static struct credentials credentials_of(const struct stdio_face *face)
 {
     struct credentials credentials = {.chain = config_chains_of(gate_chains(face->gate), gate_config(face->gate), NULL),
@@ -381,7 +382,7 @@ struct stdio_face *stdio_face_new(struct loop *loop, struct gate *gate, const st
     return NULL;
 }
 
-// The last answers, however slowly they are read, up to the time stopping may take.
+// Writes the last answers, even to a slow reader, until the time for the shutdown is over.
 static void flush_fully(struct stdio_face *face)
 {
     int64_t until = clock_now_ms() + config_front(gate_config(face->gate)).timeouts->shutdown_ms;

@@ -1,8 +1,8 @@
-// Owns certificates: reading, checking and replacing a listener's own, and verifying those of callers.
+// Owns certificates: reading, checking and replacing those of a listener, and verifying those of callers.
 //
-// Each connection is given the newest pair when it begins and holds a count on it, so that a replacement
-// never touches a connection that is open. libmicrohttpd wants to know a certificate when it starts, or a
-// callback that has one; it gets a callback that is never asked, because every session has credentials of its own.
+// Each connection gets the newest pair when it begins and holds a count on it, so that a replacement never affects an
+// open connection. libmicrohttpd requires a certificate when it starts, or a callback that returns one. It gets a
+// callback that is never called, because every session has credentials of its own.
 #include "tls.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -26,7 +26,7 @@
 enum { CERTIFICATE, KEY, CLIENT_CA, FILES };
 static const char *const options[FILES] = {"tls.certificate", "tls.key", "tls.client_ca"};
 
-// Which version of a file it was; all zero: none.
+// The version of a file. All zero: the file is not used.
 struct tls_stamp {
     dev_t device;
     ino_t inode;
@@ -37,17 +37,17 @@ struct tls_stamp {
 struct tls_pair {
     unsigned refs;
     gnutls_certificate_credentials_t credentials;
-    bool asks;  // for the caller's certificate
+    bool asks;  // requests a client certificate
 };
 
 struct tls {
     char *address;
     char *paths[FILES];             // NULL: not used
-    struct tls_stamp tried[FILES];  // what was read last, good or not
+    struct tls_stamp tried[FILES];  // when last read, valid or not
     struct tls_stamp seen[FILES];   // at the last check
     struct tls_pair *pair;
-    bool failing;  // a newer one could not be taken over
-    bool unread;   // because a file could not be read, which may pass without a change: no descriptor was free
+    bool failing;  // a newer certificate could not be used
+    bool unread;   // a file could not be read, for a reason that may pass without a change, such as no free descriptor
 };
 
 static void pair_unref(struct tls_pair *pair)
@@ -108,7 +108,8 @@ static bool read_file(struct tls *tls, int which, struct buf *out, struct err *e
             close(fd);
             return complain(tls, which, "not a PEM file; name one", err);
         }
-        buf_reserve(out, (size_t)file.st_size + 8192);  // a key must not be left behind by growing
+        buf_reserve(out,
+                    (size_t)file.st_size + 8192);  // full size at once: growing would leave a copy of the key behind
         ok = read_all(fd, out);
     }
     int code = errno;
@@ -192,7 +193,7 @@ static struct tls_pair *read_pair(struct tls *tls, struct err *err)
 
 // ---- replacing ------------------------------------------------------------------------------
 
-// `again`: the failure before was logged, and the same one is not logged again.
+// `again`: the last attempt failed and was logged; the same failure is not logged again.
 static void replace(struct tls *tls, bool again)
 {
     struct err err;
@@ -201,7 +202,7 @@ static void replace(struct tls *tls, bool again)
     tls->failing = !pair;
     if (!pair) {
         if (!again || !tls->unread)
-            log_error("certificate not replaced; the one before stays in use", LOG_STR("detail", err.detail));
+            log_error("certificate not replaced; the previous one stays in use", LOG_STR("detail", err.detail));
         return;
     }
     pair_unref(tls->pair);
@@ -220,7 +221,7 @@ void tls_check(struct tls *tls)
     for (int i = 0; i < FILES; i++)
         if (tls->paths[i] && stat(tls->paths[i], &file) == 0)
             now[i] = stamp_of(&file);
-    // Certificate and key are two files: what is still changing is left alone until the next time.
+    // Certificate and key are two files: files that are still changing are read at a later check.
     bool settled = same_stamps(now, tls->seen);
     memcpy(tls->seen, now, sizeof now);
     bool changed = !same_stamps(now, tls->tried);
@@ -314,7 +315,7 @@ void tls_begin(struct tls *tls, struct MHD_Connection *connection, struct tls_li
     const gnutls_datum_t protocol = {http, sizeof http - 1};
     gnutls_session_t session = session_of(connection);
     if (!session || gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, tls->pair->credentials) < 0) {
-        log_error("cannot give a connection its certificate");  // its handshake fails
+        log_error("cannot set the certificate of a connection");  // its handshake fails
         return;
     }
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -356,13 +357,13 @@ static void add_names(gnutls_x509_crt_t certificate, struct peer *peer)
         size_t len = sizeof text;
         int type = gnutls_x509_crt_get_subject_alt_name(certificate, i, text, &len, NULL);
         if (type == GNUTLS_E_SHORT_MEMORY_BUFFER)
-            continue;  // nobody's name is that long
+            continue;  // too long for a name
         if (type < 0)
             return;
         enum peer_name_kind kind = kind_of(type);
         while (len && text[len - 1] == '\0')
             len--;  // the library may count its own terminator
-        // A name with a NUL inside reads differently in C than elsewhere: not a name at all.
+        // A name with a NUL inside is ignored: C code would read only the part before it.
         if (kind && len && !memchr(text, '\0', len))
             peer->names[peer->name_count++] = (struct peer_name){kind, mem_copy(text, len)};
     }

@@ -1,15 +1,15 @@
-// Owns who gets in: the throttle, the providers and the tenant, asked in this order, and what counts as a failed attempt.
+// Owns admission: asks the throttle, the providers and the tenant, in this order, and counts failed attempts.
 //
 // An identity has the name of its tenant. Only admission looks the name up; sessions, budgets and calls receive the tenant itself.
 //
-// A failed attempt is a credential that was wrong (rejected or malformed). These are not: a request without a credential, a token
-// that only lacks a scope, an issuer that cannot be reached, an identity of a tenant that does not exist, and whatever a
-// proxy for many callers passes on. Guarded by tests/e2e/callers/admission.test.mjs.
+// A failed attempt is a credential that was wrong (rejected or malformed). The following do not count: a request without a
+// credential, a token that only lacks a scope, an issuer that cannot be reached, an identity of a tenant that does not exist, and a
+// credential from a proxy for many callers. Guarded by tests/e2e/callers/admission.test.mjs.
 #include "admission.h"
 #include "gate/method/method.h"
 
-// A session id is a secret of a caller that was authenticated: bad credentials from the same address do not lock out callers that
-// have one, and those learn (401) that their credential has ended.
+// A session id is a secret of an authenticated caller. So wrong credentials from the same address do not lock out callers with a
+// session id, and these get a 401 when their credential has expired.
 bool admission_open(struct gate *gate, struct admission *admission)
 {
     const struct credentials *credentials = admission->credentials;
@@ -18,7 +18,7 @@ bool admission_open(struct gate *gate, struct admission *admission)
         provider_chain_relays(credentials->chain, credentials) ||
         (admission->session_id.at && session_find(gate, admission->session_id)))
         return true;
-    return err_set(&admission->err, ERR_AUTH_LIMITED, "too many failed authentications from its address");
+    return err_set(&admission->err, ERR_AUTH_LIMITED, "too many failed authentications from this address");
 }
 
 static bool is_failed_attempt(enum provider_verdict verdict, const struct credentials *credentials)
@@ -59,7 +59,7 @@ enum admission_verdict admission_ask(struct gate *gate, struct admission *admiss
         throttle_failed(&gate->throttle, credentials->peer, loop_now(gate->loop));
     if (verdict != PROVIDER_ACCEPT)
         return ADMISSION_REFUSED;
-    // The request may have begun before a reload, with providers that are not in force any more.
+    // The request may have begun before a reload, with providers that are no longer in force.
     if (!is_in_force(gate, credentials->chain) && !admission_stands(gate, admission->identity)) {
         (void)err_set(&admission->err, ERR_UNAUTHENTICATED, "the provider was removed while the request waited");
         return ADMISSION_REFUSED;
@@ -93,7 +93,8 @@ static enum admission_verdict still_granted(const struct gate *gate, struct admi
 {
     if (admission_stands(gate, admission->identity))
         return find_tenant(gate, admission);
-    (void)err_set(&admission->err, ERR_UNAUTHENTICATED, "the credential ended while the body was read");
+    (void)err_set(&admission->err, ERR_UNAUTHENTICATED,
+                  "the credential expired or was revoked while the body was read");
     return ADMISSION_REFUSED;
 }
 
@@ -120,7 +121,7 @@ void admission_name_arrival(struct arrival *arrival, const struct identity *who)
     arrival->who = identity_ref(who);
 }
 
-// A provider's name means the same in every chain (provider_config_names_agree()): any that has it can tell.
+// A provider's name means the same in every chain (provider_config_names_agree()), so the first chain that knows it decides.
 bool admission_stands(const struct gate *gate, const struct identity *identity)
 {
     struct provider_chain *chain;

@@ -10,14 +10,14 @@ struct tenant;
 
 // Zero refuses.
 enum admission_verdict {
-    ADMISSION_REFUSED,  // `err` says why
-    ADMISSION_WAIT,     // `wait` is resumed, and asks again
+    ADMISSION_REFUSED,  // the reason is in `err`
+    ADMISSION_WAIT,     // `wait` is resumed; then call admission_ask() again
     ADMISSION_GRANTED,
 };
 
 struct admission {
     const struct credentials *credentials;
-    struct span session_id;      // of an open session, which is served even if its address is throttled; may be empty
+    struct span session_id;      // may be empty; an open session is served even if its address is throttled
     struct provider_wait *wait;  // with its callback
     // the result
     struct identity *identity;
@@ -30,14 +30,14 @@ struct admission {
 enum admission_verdict admission_ask(struct gate *gate, struct admission *admission) MUST_CHECK;
 // False: too many authentications from this address failed; `err` is set. The first step of admission_ask(), before a body is read.
 bool admission_open(struct gate *gate, struct admission *admission) MUST_CHECK;
-// The same before a large body is read, with the outcome in arrival->admission: only an admitted caller may send one. An issuer
-// that cannot be asked at once is not waited for. The tenant of the caller; NULL: it is not admitted.
+// The same before a large body is read, which only an admitted caller may send. It does not wait for an issuer. Sets
+// arrival->admission and returns the tenant of the caller; NULL: the caller was not admitted.
 struct tenant *admission_before_body(struct gate *gate, struct arrival *arrival);
-// What came of that, or admission_ask() if it was not asked. `arrival` may be NULL.
+// The result of admission_before_body(), or of admission_ask() if that was not called. `arrival` may be NULL.
 enum admission_verdict admission_of_arrival(struct gate *gate, const struct arrival *arrival,
                                             struct admission *admission) MUST_CHECK;
-void admission_name_arrival(struct arrival *arrival, const struct identity *who);  // it is known whose it is
-// Is the identity still what it was proven to be?
+void admission_name_arrival(struct arrival *arrival, const struct identity *who);  // sets arrival->who
+// True if the identity is still valid according to its provider.
 bool admission_stands(const struct gate *gate, const struct identity *identity);
 
 #endif

@@ -1,13 +1,13 @@
-// Owns taking over a configuration: at the start, and when a reload replaces the one in force.
+// Owns applying a configuration: at the start, and when a reload replaces the configuration in force.
 //
 //   configuration   gate->config, provider chains
 //   tenants         new, changed, removed; their limits, budgets and policies
-//   links           those whose server was removed or changed are retired: they drain
-//   scopes          those that would be made differently now are detached
-//   sessions        end with their tenant or profile; the others get a scope of the new configuration, if theirs was detached
+//   links           retired, and drained, if their server was removed or changed
+//   scopes          detached, if the new configuration would make them differently
+//   sessions        ended with their tenant or profile; the others get a new scope if theirs was detached
 //
-// Whatever is equal in both configurations is not touched: its links, scopes, sessions and calls go on. What has begun keeps
-// the snapshot that it began with. Nothing here can fail: what may fail was done before (config/reload.c).
+// The reload does not affect a server that is equal in both configurations: its links, scopes, sessions and calls continue. Calls in
+// flight keep the configuration that they began with. Nothing here can fail: the checks that may fail run before it, in config/reload.c.
 // Guarded by tests/e2e/operations/live-reload.test.mjs.
 #include "apply.h"
 #include "auth/access/exchanged_tokens.h"
@@ -36,7 +36,7 @@ static void configure_tenant(struct gate *gate, size_t number, struct policy *po
 {
     const char *name = config_tenant_name(gate->config, number);
     struct tenant *tenant = tenant_find(gate, name);
-    if (tenant) {  // to its place in the list
+    if (tenant) {  // move it to its place in the list
         list_remove(&tenant->node);
         list_append(&gate->tenants, &tenant->node);
     } else {
@@ -78,7 +78,7 @@ void apply_configuration(struct gate *gate, struct policy *const *policies)
 
 // ---- sessions -------------------------------------------------------------------------------
 
-// Why the session cannot go on; NULL: it can, in the profile of the new configuration.
+// The reason to end a session. NULL: the session continues, in the profile of the new configuration.
 static const char *find_reason_to_end(struct session *session)
 {
     if (!list_linked(&session->tenant->node))
@@ -89,8 +89,8 @@ static const char *find_reason_to_end(struct session *session)
     return session->profile ? NULL : "its profile was removed";
 }
 
-// Ending one may end others, so the ids are gathered first.
-static void end_homeless(struct gate *gate)
+// Ending a session may end others, so the ids are gathered first.
+static void end_removed_sessions(struct gate *gate)
 {
     struct span id;
     void *value;
@@ -124,7 +124,14 @@ static void move_sessions(struct gate *gate)
     }
 }
 
-// ---- all of it ------------------------------------------------------------------------------
+void apply_servers(struct gate *gate)
+{
+    link_retire_stale(gate);
+    scope_detach_stale(gate);
+    move_sessions(gate);
+}
+
+// ---- applying -------------------------------------------------------------------------------
 
 void gate_apply(struct gate *gate, const struct gate_change *change)
 {
@@ -136,10 +143,8 @@ void gate_apply(struct gate *gate, const struct gate_change *change)
     throttle_configure(&gate->throttle, &gate->config->limits);
     memory_configure(gate);
     apply_configuration(gate, change->policies);
-    end_homeless(gate);
-    link_retire_stale(gate);
-    scope_detach_stale(gate);
-    move_sessions(gate);
+    end_removed_sessions(gate);
+    apply_servers(gate);
     if (gate->connect)
         connect_configure(gate->connect, gate->config);
     else

@@ -5,7 +5,11 @@
 struct gate;
 struct policy;
 
-// gate->config is another one now, or the first: tenants, limits and keys as it says. `policies`: of each tenant, in its order.
+// Sets up tenants, limits and keys after gate->config was set or replaced. `policies`: of each tenant, in the order of the
+// configuration.
 void apply_configuration(struct gate *gate, struct policy *const *policies);
+
+// Which servers there may be has changed, or links were retired: links, scopes and sessions follow.
+void apply_servers(struct gate *gate);
 
 #endif

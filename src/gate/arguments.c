@@ -1,9 +1,9 @@
-// Owns the arguments of a call as the policy judges them: those that its method has, and no others.
+// Owns the arguments of a call that the policy evaluates: those that its method defines, and no others.
 //
 //   tools/call, prompts/get   params.arguments
-//   completion/complete       params.context.arguments and the argument that is being completed. What has been typed
-//                             of it is judged like a whole value
-//   all others                none, whatever a caller calls so
+//   completion/complete       params.context.arguments and the argument that is being completed, whose partial value
+//                             is evaluated like a complete one
+//   other methods             no arguments, even if the params have a member of that name
 #include "arguments.h"
 #include "base/scan.h"
 #include "reading.h"
@@ -13,7 +13,7 @@ static bool invalid(struct call *call, const char *detail)
     return err_set(&call->err, ERR_INVALID_PARAMS, "%s", detail);
 }
 
-// One object of what stands in two places. A name that is in both is a key given twice.
+// Merges the arguments of the context and the one being completed into one object. A name in both is a duplicate key.
 static bool merge_completion(struct call *call, struct span *out)
 {
     struct span name, value, given, one;
@@ -43,7 +43,7 @@ static bool merge_completion(struct call *call, struct span *out)
     return scan_document(*out, true, out, &err) || invalid(call, "params.argument is in params.context as well");
 }
 
-// False: they cannot be read, and call->err says why. at is NULL: there are none.
+// False: the arguments cannot be read, and call->err is set. out->at is NULL if the method has no arguments.
 static bool find_arguments(struct call *call, struct span *out)
 {
     *out = (struct span){0};
@@ -60,16 +60,16 @@ static bool find_arguments(struct call *call, struct span *out)
 static bool unjudgeable(struct call *call, size_t len)
 {
     if (len > ARGUMENTS_MAX)
-        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments of %zu bytes cannot be judged by policy", len);
+        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments of %zu bytes are too large for the policy", len);
     call->error_text =
-        "Invalid params: the policy cannot judge the arguments: the name of one contains U+0000 or a lone "
+        "Invalid params: the policy cannot evaluate the arguments: the name of one contains U+0000 or a lone "
         "surrogate, or a number does not fit into 64 bits";
-    return invalid(call, "arguments cannot be judged by policy: see the message");
+    return invalid(call, "the policy cannot evaluate the arguments: an argument name or a number is out of range");
 }
 
-// What a server and a policy might read differently does not pass, whatever the rules look at (X8). As a tree only if
-// a rule about this tool or prompt has conditions; then there is a bound on the size as well. Other arguments may be
-// large, and have numbers and names that no condition could judge.
+// Arguments that a server and a policy might read differently are refused, even if no rule depends on them (X8). The tree is made,
+// and the size bounded, only if a rule about this tool or prompt has conditions. Otherwise arguments may be large, and contain
+// numbers and names that no condition could evaluate.
 bool arguments_read(struct call *call, const struct policy_question *question, json_t **out)
 {
     struct span raw;
@@ -90,6 +90,6 @@ bool arguments_read(struct call *call, const struct policy_question *question, j
         return true;
     if (raw.len <= ARGUMENTS_MAX)
         *out = found ? json_incref(found->tree) : json_parse_arguments(raw, "arguments", &err);
-    // What the caller may not see is denied whatever its arguments are, as if it did not exist.
+    // An item that the caller may not see is denied before its arguments matter, as if it did not exist.
     return *out || !policy_visible(call->tenant->memo, question) || unjudgeable(call, raw.len);
 }

@@ -24,17 +24,17 @@ static struct call *part_new(struct call *batch, size_t at)
     return part;
 }
 
-// The parts of a batch go on from `route`; this call waits for them and gathers their answers.
+// The parts of a batch start in the phase `route`. This call waits for them and gathers their answers.
 enum phase_result batch_split(struct call *call)
 {
     size_t count = reading_count(call);
     if (call->session->revision != REVISION_2025_03_26 && call->session->revision != REVISION_2024_11_05)
-        return call_fail(call, ERR_INVALID_REQUEST, "batches ended with 2025-03-26");
-    // Its decoded name counts, however it is written: a session that lives must not begin again.
+        return call_fail(call, ERR_INVALID_REQUEST, "batches are not supported after revision 2025-03-26");
+    // The decoded method is compared, so that no spelling can initialize an open session again.
     if (reading_has(call, METHOD_INITIALIZE))
         return call_fail(call, ERR_INVALID_REQUEST, "initialize must not be in a batch");
     if (count == 0 || (int64_t)count > call->gate->config->limits.batch)
-        return call_fail(call, ERR_INVALID_REQUEST, "a batch of %zu messages", count);
+        return call_fail(call, ERR_INVALID_REQUEST, "a batch of %zu messages (limits.batch)", count);
     call_set_batch(call, BATCH_SPLIT);
     call->parts_left = count + 1;
     for (size_t i = 0; i < count; i++)

@@ -4,7 +4,7 @@
 
 #include "gate/method/method.h"
 
-// The parts of a batch go on from the phase `route`. PHASE_WAIT: the last of them resumes this call.
+// The parts of a batch start in the phase `route`. PHASE_WAIT: the last of them resumes this call.
 enum phase_result batch_split(struct call *call);
 
 #endif

@@ -1,4 +1,4 @@
-// Owns what the connect flow gets from the gate: admission, and that servers and sessions learn of new grants.
+// Owns the gate's callbacks for the connect flow: admission, and the notification of servers and sessions about new grants.
 #include "connect_hook.h"
 #include "admission.h"
 #include "auth/access/access.h"
@@ -27,7 +27,7 @@ static enum connect_verdict admit(void *arg, struct connect_admission *asked)
 
 static bool identity_valid(void *arg, const struct identity *identity) { return admission_stands(arg, identity); }
 
-// The next link from `at` on that uses the grants of this user at this server.
+// Finds the next link from `at` on that uses the grant of this user at this server.
 static struct link *next_link(const struct gate *gate, size_t *at, const struct identity *user,
                               const struct server *server)
 {

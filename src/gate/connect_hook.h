@@ -5,6 +5,6 @@
 struct connect;
 struct gate;
 
-struct connect *connect_hook_new(struct gate *gate);  // NULL: no server needs it
+struct connect *connect_hook_new(struct gate *gate);  // NULL: no server has connections of users
 
 #endif

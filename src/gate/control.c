@@ -3,6 +3,8 @@
 // An operation answers from memory, or changes something in the same turn of the loop. Those that change something are rows of
 // the audit log. Guarded by tests/e2e/operations/control.test.mjs.
 #include "gate/control.h"
+#include "apply.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
 #include "gate/session/server_runtime.h"
@@ -151,10 +153,14 @@ static void put_runtime(const struct server_runtime *runtime, json_t *out)
 static json_t *row_json(const struct row *row)
 {
     const struct server *server = row->server;
-    const char *state = server->disabled ? "disabled" : row->best ? states[state_of(row->best)].text : "idle";
+    const char *state = !server_runtime_enabled(row->tenant, server) ? "disabled"
+                        : row->best                                  ? states[state_of(row->best)].text
+                                                                     : "idle";
     json_t *out = json_pack("{s:s,s:s,s:s,s:s,s:I,s:o}", "tenant", row->tenant->name, "name", server->name, "state",
                             state, "where", server->url ? server->url : server->command, "instance_count", row->links,
                             "instances", row->instances);
+    if (strcmp(state, "disabled") == 0)
+        json_object_set_new(out, "disabled_by", json_string(server->disabled ? "configuration" : "operator"));
     put_runtime(server_runtime_find(row->tenant, server->name), out);
     if (row->best && state_of(row->best) == UPSTREAM_BACKOFF)
         json_object_set_new(out, "problem", text_json(span_of(upstream_problem(row->best->upstream))));
@@ -202,11 +208,6 @@ static struct tenant *find_target(const struct gate *gate, const struct gate_con
     return NULL;
 }
 
-static bool is_link_of(const struct link *link, const struct tenant *tenant, const char *server)
-{
-    return link->tenant == tenant && strcmp(upstream_server(link->upstream)->name, server) == 0;
-}
-
 static void add_log(const struct link *link, json_t *out)
 {
     json_t *instance = instance_of(link);
@@ -222,11 +223,11 @@ json_t *gate_control_logs(const struct gate *gate, const struct gate_control_tar
         return NULL;
     json_t *out = json_array();
     for (size_t at = 0; json_array_size(out) < INSTANCES_SHOWN && map_next(&gate->links, &at, NULL, &link);)
-        if (is_link_of(link, tenant, target->server))
+        if (link_is_of(link, tenant, target->server))
             add_log(link, out);
     list_each(node, &gate->retired) {
         const struct link *retired = list_entry(node, struct link, retired_node);
-        if (json_array_size(out) < INSTANCES_SHOWN && is_link_of(retired, tenant, target->server))
+        if (json_array_size(out) < INSTANCES_SHOWN && link_is_of(retired, tenant, target->server))
             add_log(retired, out);
     }
     return out;
@@ -235,16 +236,94 @@ json_t *gate_control_logs(const struct gate *gate, const struct gate_control_tar
 // ---- what changes something -----------------------------------------------------------------
 
 void gate_control_record(struct gate *gate, const struct gate_control_actor *actor, const char *operation,
-                         const struct err *err)
+                         const struct gate_control_target *target, const struct err *err)
 {
     struct audit_record record = {.event = AUDIT_OPERATION,
+                                  .tenant = span_of(target ? target->tenant : NULL),
                                   .provider = span_of(actor->provider),
                                   .proof = span_of(actor->provider),
                                   .subject = span_of(actor->subject),
                                   .peer = span_of(actor->from),
+                                  .server = span_of(target ? target->server : NULL),
                                   .method = span_of(operation),
                                   .status = err ? AUDIT_ERROR : AUDIT_OK,
-                                  .reason = err ? span_of(err->detail) : (struct span){0}};
+                                  .reason = span_of(err ? err->detail : NULL)};
+    log_info("operation", LOG_STR("operation", operation), LOG_STR("tenant", target ? target->tenant : "-"),
+             LOG_STR("server", target ? target->server : "-"), LOG_STR("subject", actor->subject),
+             LOG_STR("from", actor->from), LOG_STR("detail", err ? err->detail : ""));
     if (gate->audit)
         (void)audit_put(gate->audit, &record);
+}
+
+static struct tenant *find_changeable(const struct gate *gate, const struct gate_control_target *target,
+                                      struct err *err)
+{
+    if (gate->state == GATE_OPEN)
+        return find_target(gate, target, err);
+    (void)err_set(err, ERR_SHUTTING_DOWN, "the gateway is stopping");
+    return NULL;
+}
+
+static json_t *count_instances(const struct tenant *tenant, const char *server)
+{
+    json_int_t count = 0;
+    void *link;
+    for (size_t at = 0; map_next(&tenant->gate->links, &at, NULL, &link);)
+        count += link_is_of(link, tenant, server);
+    return json_pack("{s:I}", "instances", count);
+}
+
+static json_t *restart(struct gate *gate, const struct gate_control_target *target, struct err *err)
+{
+    struct tenant *tenant = find_changeable(gate, target, err);
+    if (!tenant)
+        return NULL;
+    json_t *result = count_instances(tenant, target->server);
+    link_retire_server(tenant, target->server);
+    apply_servers(gate);
+    link_start_server(tenant, target->server);
+    return result;
+}
+
+static json_t *set_disabled(struct gate *gate, const struct gate_control_target *target, bool disabled, struct err *err)
+{
+    struct tenant *tenant = find_changeable(gate, target, err);
+    if (!tenant)
+        return NULL;
+    if (!disabled && server_find(tenant->servers, span_of(target->server))->disabled) {
+        (void)err_set(err, ERR_CONFIG,
+                      "server \"%s\" is disabled in the configuration; change it there, and run 'postern reload'",
+                      target->server);
+        return NULL;
+    }
+    json_t *result = count_instances(tenant, target->server);
+    server_runtime_get(tenant, target->server)->disabled = disabled;
+    apply_servers(gate);
+    recheck_tenant(gate, tenant);
+    return result;
+}
+
+static json_t *finish(struct gate *gate, const struct gate_control_actor *actor, const char *operation,
+                      const struct gate_control_target *target, json_t *result, const struct err *err)
+{
+    gate_control_record(gate, actor, operation, target, result ? NULL : err);
+    return result;
+}
+
+json_t *gate_control_restart(struct gate *gate, const struct gate_control_actor *actor,
+                             const struct gate_control_target *target, struct err *err)
+{
+    return finish(gate, actor, "restart", target, restart(gate, target, err), err);
+}
+
+json_t *gate_control_disable(struct gate *gate, const struct gate_control_actor *actor,
+                             const struct gate_control_target *target, struct err *err)
+{
+    return finish(gate, actor, "disable", target, set_disabled(gate, target, true, err), err);
+}
+
+json_t *gate_control_enable(struct gate *gate, const struct gate_control_actor *actor,
+                            const struct gate_control_target *target, struct err *err)
+{
+    return finish(gate, actor, "enable", target, set_disabled(gate, target, false, err), err);
 }

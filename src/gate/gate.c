@@ -1,4 +1,4 @@
-// Owns the gate: what it is made of, arrivals, the sweep over sessions and slow calls, and shutdown.
+// Owns the gate: its creation, arrivals, the sweep over sessions and slow calls, and shutdown.
 #include "gate/gate.h"
 #include "admission.h"
 #include "apply.h"
@@ -27,7 +27,7 @@ static void sweep_sessions(struct gate *gate)
         session_life_sweep(value);
 }
 
-// A call that is not quick gets its stream, and with it heartbeats.
+// Opens the stream of calls that take longer, so that they get heartbeats.
 static void stream_slow_calls(struct gate *gate)
 {
     int64_t limit_us = gate->config->timeouts.stream_after_ms * 1000;
@@ -37,7 +37,7 @@ static void stream_slow_calls(struct gate *gate)
         if (now_us - call->started_us < limit_us)
             return;
         list_remove(&call->quick_node);
-        if (call->arrival && call->session && !call->new_session)  // whose id is in the headers of the answer
+        if (call->arrival && call->session && !call->new_session)  // the answer's headers carry the id of a new session
             call_open_stream(call);
     }
 }
@@ -49,7 +49,7 @@ static void on_sweep(struct loop_timer *timer)
     recheck_sweep(gate);
     level_sweep(gate);
     link_sweep_retired(gate);
-    (void)log_flush();  // reports lines that were left out, when their window has ended
+    (void)log_flush();  // reports suppressed lines when their window has ended
     if (gate->sweeps % IDENTITY_SWEEPS == 0)
         gate_recheck_identities(gate);
     if (++gate->sweeps % 20 == 0) {
@@ -125,7 +125,7 @@ void gate_recheck_identities(struct gate *gate)
         struct session *session = session_find(gate, span_make(gone.at + at, SESSION_ID_LEN));
         if (!session)
             continue;
-        log_info("session ended: its credential is no longer good", LOG_STR("subject", session->identity->subject));
+        log_info("session ended: its credential is no longer valid", LOG_STR("subject", session->identity->subject));
         record_session_over(session);
         session_life_end(session);
     }
@@ -175,13 +175,13 @@ void gate_gone(struct gate *gate, struct arrival *arrival)
     struct call *call = arrival->call;
     if (!call)
         return;
-    // In this era a broken connection is no cancellation: the call goes on, its answer is dropped.
+    // A closed connection does not cancel the call in the supported revisions: it continues, and its answer is dropped.
     call->arrival = NULL;
     arrival->call = NULL;
-    log_debug("caller gone before the answer", LOG_STR("request", call->request_id));
+    log_debug("caller disconnected before the answer", LOG_STR("request", call->request_id));
     call->credentials = (struct credentials){0};  // they belong to the connection
     if (!call->identity)
-        call_end_silently(call, "the caller left before it was authenticated");
+        call_end_silently(call, "the caller disconnected before it was authenticated");
 }
 
 void gate_pipe_closed(struct gate *gate, struct span session_id)
@@ -231,7 +231,7 @@ static void close_down(struct gate *gate)
     int64_t left = gate->stop_by_ms - loop_now(gate->loop);
     left = left > 300 ? left : 300;
     gate->deadline.on_due = on_too_late;
-    loop_timer_set(gate->loop, &gate->deadline, left / 2);  // so that there is time to say so
+    loop_timer_set(gate->loop, &gate->deadline, left / 2);  // so that there is time left to send the errors
     link_close_all(gate, left);
     shutdown_set_state(gate, GATE_CLOSED_DOWN);
     shutdown_settle(gate);
@@ -268,7 +268,7 @@ void gate_shutdown(struct gate *gate, void (*on_done)(void *arg), void *arg)
     loop_timer_set(gate->loop, &gate->deadline, 0);
 }
 
-// Calls that ended in this turn are freed before it.
+// Runs after the calls that ended in this turn were freed.
 static void gate_reap(void *object)
 {
     struct gate *gate = object;
@@ -283,8 +283,8 @@ void gate_free(struct gate *gate)
     loop_timer_stop(gate->loop, &gate->sweep);
     loop_timer_stop(gate->loop, &gate->deadline);
     loop_task_drop(&gate->fan_out);
-    for (struct call *call; (call = find_call(gate, true));)  // those that waited to learn who calls
-        call_end_silently(call, "the gateway stops");
+    for (struct call *call; (call = find_call(gate, true));)  // calls that wait for authentication
+        call_end_silently(call, "the gateway is shutting down");
     give_up_rows(gate);
     connect_free(gate->connect);
     scope_release_all(gate);

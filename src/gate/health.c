@@ -1,6 +1,6 @@
-// Owns what the gateway says of its own health: one word for strangers, and for this host the numbers behind it.
+// Owns the health report: a status for every caller, and details for callers on this host.
 //
-// Everything is in memory already: nothing here waits, and nothing is secret.
+// The report is made from data in memory. It does not wait, and it contains no secrets.
 #include "health.h"
 #include "auth/grant/store.h"
 #include "base/clock.h"
@@ -8,7 +8,7 @@
 #include "gate/gate.h"
 #include <stdlib.h>
 
-// A policy that cannot be taken over, whose predecessor is still in force.
+// A new policy could not be loaded, and the old one is still in force.
 void gate_health_policy_failed(struct gate *gate, const char *tenant)
 {
     struct tenant *failed = tenant_find(gate, tenant);
@@ -32,7 +32,7 @@ void gate_health_configuration_failed(struct gate *gate, bool failed)
 
 static json_t *time_or_null(const char *stamp) { return *stamp ? json_string(stamp) : json_null(); }
 
-// Each of these gives its part, and says in *bad whether something is wrong there.
+// Each of these functions returns one part of the report, and sets *bad if that part has a problem.
 
 static json_t *put_policies(const struct gate *gate, bool *bad)
 {
@@ -92,8 +92,7 @@ static json_t *put_tokens(const struct gate *gate, bool *bad)
     return json_pack("{s:I}", "unsaved", (json_int_t)unsaved);
 }
 
-// For people to look at, and not counted for everybody who asks: a server of one user that is down is no trouble of the
-// gateway.
+// Shown in the details only, and without effect on the status: a server of one user that is down does not degrade the gateway.
 static json_t *put_servers(const struct gate *gate, bool *bad)
 {
     *bad = false;
@@ -112,7 +111,7 @@ static json_t *put_sessions(const struct gate *gate, bool *bad)
                      (json_int_t)gate->config->limits.sessions);
 }
 
-// What is held for callers, and how many answers wait for room.
+// Memory held for callers, and the number of answers that wait for memory.
 static json_t *put_memory(const struct gate *gate, bool *bad)
 {
     const struct budget *all = gate->memory.all;
@@ -160,7 +159,7 @@ static json_t *put_loop(const struct gate *gate, bool *bad)
 static const struct {
     const char *name;
     json_t *(*put)(const struct gate *gate, bool *bad);
-    bool decides;  // the status
+    bool decides;  // a problem in it makes the status `degraded`
 } parts[] = {
     {"configuration", put_configuration, true},
     {"policies", put_policies, true},

@@ -1,23 +1,25 @@
-// THE PHASE TABLE. Every call walks it from top to bottom; read this file first.
+// THE PHASE TABLE. Every call runs through it from top to bottom; read this file first.
 //
-//   receive       parse the message, unless it is large     → 400 for what is not JSON-RPC
+//   receive       parse the message, unless it is large     → 400 if it is not JSON-RPC
 //   authenticate  credentials → identity; profile           → 401, 404, 429 after too many     (may wait)
 //   session       find or open the session; parse a large   → 400, 404                         (may wait)
 //                 message; split batches
-//   route         which server, what it calls the thing     → unknown tool, server unavailable (may wait)
-//   authorize     may this identity do it                   → 403 in-band
+//   route         find the server and its name of the item  → unknown tool, server unavailable (may wait)
+//   authorize     ask the policy                            → 403 in-band
 //   limit         rates and calls in flight                 → 429, 503
-//   dispatch      do it here or send it to the server                                          (waits here)
-//   offer         a connect link for a caller whose account the server needs                   (may wait)
-//   shape         the answer as this caller should see it
-//   record        one line for every call, whatever became of it                               (may wait)
+//   dispatch      handle the call here or at the server                                        (waits here)
+//   offer         a connect link, if the server needs a login of the user                      (may wait)
+//   shape         translate the answer for this caller
+//   record        write one log line and one audit row for every call                          (may wait)
 //
-// A phase returns NEXT, WAIT, REPLY or FAIL and never calls another. The runner below is the only code
-// that moves a call. Invariants, checked in every build: dispatch runs only after authorize said yes for this very
-// call under the policy in force; record runs exactly once for each call, also for a denial, a timeout or a vanished caller;
-// only the phases marked above wait; a call never goes back (call_set_phase()).
-// A call that waits after that (for its server to start, for a token, for a connection) is authorized once more before
-// anything is sent, if a policy changed meanwhile (still_allowed(), tests/e2e/policy/inforce.test.mjs).
+// A phase returns NEXT, WAIT, REPLY or FAIL and never calls another. The runner below is the only code that moves a call.
+// Invariants, checked in every build:
+//   * `dispatch` runs only after `authorize` allowed this call under the policy in force.
+//   * `record` runs exactly once for each call, also after a denial, a timeout or a disconnect of the caller.
+//   * Only the phases marked above wait.
+//   * A call never goes back (call_set_phase()).
+// A call that waits after `authorize` (for its server to start, for a token, for a connection) is authorized again before it is
+// sent, if a policy changed meanwhile (still_allowed(), tests/e2e/policy/inforce.test.mjs).
 // The policy is asked before existence is disclosed: a name that no server has is authorized like any other.
 #include "phase.h"
 #include "admission.h"
@@ -31,8 +33,7 @@
 
 static phase_fn receive, authenticate, limit, dispatch, offer;
 
-// Configured stages around lists and calls have their places here: before `dispatch` for what a caller sends, after `offer`
-// for what a server answers.
+// A future configurable step belongs here: before `dispatch` for the messages of callers, after `offer` for the answers of servers.
 static const struct phase_row {
     const char *name;
     phase_fn *run;
@@ -54,7 +55,7 @@ static void finish(struct call *call);
 
 // ---- the runner -----------------------------------------------------------------------------
 
-// Where a call goes on whose outcome is known.
+// The next phase of a call whose outcome is known.
 static size_t after(size_t phase) { return phase < PHASE_OFFER ? PHASE_OFFER : phase + 1; }
 
 static void run(struct call *call)
@@ -77,7 +78,7 @@ static void run(struct call *call)
 
 // ---- receive --------------------------------------------------------------------------------
 
-// A large message is read in the phase `session`: once it is known that the caller may send it.
+// A large message is read in the phase `session`, after its caller was authenticated.
 static enum phase_result receive(struct call *call)
 {
     return call->op != ARRIVAL_MESSAGE || reading_begin(call) ? PHASE_NEXT : PHASE_FAIL;
@@ -87,7 +88,7 @@ static enum phase_result receive(struct call *call)
 
 static void resume_call(void *arg) { call_resume(arg); }
 
-// Only now is it known whose profiles count: those of other tenants do not exist.
+// Profiles are looked up after authentication, because profiles of other tenants do not exist for the caller.
 static enum phase_result find_profile(struct call *call)
 {
     struct span name = call->profile_name;
@@ -127,8 +128,8 @@ static enum phase_result authenticate(struct call *call)
 
 // ---- limit ----------------------------------------------------------------------------------
 
-// What goes to a server: the use of a tool, a prompt, a resource. Lists and session housekeeping are not counted, nor
-// is what belongs to a call that was (tasks), nor giving something up.
+// Counts the use of a tool, prompt or resource. These are not counted: lists, session operations, requests about the task of an
+// earlier call, and the end of a subscription.
 static bool within_rates(struct call *call)
 {
     enum policy_kind kind;
@@ -156,11 +157,11 @@ static enum phase_result limit(struct call *call)
 static enum phase_result dispatch(struct call *call)
 {
     CHECK(call->state == CALL_DISPATCHED || (call_is_allowed(call) && call->judged_epoch == call->gate->policy_epoch));
-    loop_timer_stop(call->gate->loop, &call->timer);  // the wait for lists, if there was one
+    loop_timer_stop(call->gate->loop, &call->timer);  // it may run for the wait for lists
     return dispatch_call(call);
 }
 
-// The call was allowed and has waited since: is it still, by the policy now in force? False: call->err says why not.
+// Authorizes a call that has waited again, if the policy changed. False: it is denied now, and call->err is set.
 static bool still_allowed(struct call *call)
 {
     return call->judged_epoch == call->gate->policy_epoch || phase_authorize(call) == PHASE_NEXT;
@@ -185,7 +186,7 @@ static enum phase_result offer(struct call *call)
     return login_offer_start(call) ? PHASE_WAIT : PHASE_NEXT;
 }
 
-// ---- the end ---------------------------------------------------------------------------------
+// ---- ending ----------------------------------------------------------------------------------
 
 static void finish(struct call *call)
 {
@@ -219,7 +220,7 @@ static void finish(struct call *call)
 
 static void end_early(struct call *call, const struct err *why, bool silent);
 
-// The parts of a batch first; with the last of them the batch itself is over.
+// Ends the parts of a batch. The batch itself ends with the last of them.
 static bool end_parts(struct call *call, const struct err *why, bool silent)
 {
     bool any = false;
@@ -239,7 +240,7 @@ static bool end_parts(struct call *call, const struct err *why, bool silent)
     return any;
 }
 
-// What it waited for does not come any more.
+// Ends a call before its outcome is known: because of a cancellation, the end of its session, or shutdown.
 static void end_early(struct call *call, const struct err *why, bool silent)
 {
     if (!call_is_open(call))
@@ -248,14 +249,14 @@ static void end_early(struct call *call, const struct err *why, bool silent)
     bool sent = list_linked(&call->link_node);
     dispatch_abandon(call, why->detail);
     if (call->parts_left && end_parts(call, why, silent)) {
-        caller_token_end(call);  // also if the rows of some part are waited for, and the session is not there any more
+        caller_token_end(call);  // at once, because a part may still wait for its audit row after the session has ended
         return;
     }
     call->silent = silent;
     call->err = *why;
     buf_clear(&call->error_data);
     struct buf text = {0};
-    buf_printf(&text, "%s%s", why->detail, sent ? "; the server may have done what was asked" : "");
+    buf_printf(&text, "%s%s", why->detail, sent ? "; the server may have executed the call" : "");
     call->error_text = arena_copy(&call->arena, buf_span(&text));
     buf_release(&text);
     call_set_phase(call, PHASE_SHAPE);

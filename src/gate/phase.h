@@ -4,7 +4,7 @@
 
 #include "gate/method/method.h"
 
-// In the order in which a call walks them.
+// In the order in which a call runs through them.
 enum phase {
     PHASE_RECEIVE,
     PHASE_AUTHENTICATE,
@@ -13,7 +13,7 @@ enum phase {
     PHASE_AUTHORIZE,
     PHASE_LIMIT,
     PHASE_DISPATCH,
-    PHASE_OFFER,  // the first of those that every call walks, failed or not
+    PHASE_OFFER,  // from here on every call runs through all phases, even if it failed
     PHASE_SHAPE,
     PHASE_RECORD,
     PHASES,
@@ -23,6 +23,6 @@ extern const struct call_runner phase_runner;
 void phase_start(struct gate *gate, struct arrival *arrival);
 
 phase_fn phase_session, phase_authorize, phase_shape, phase_record;
-void phase_shape_error(struct call *call);  // the answer is its error now
+void phase_shape_error(struct call *call);  // replaces the answer by call->err
 
 #endif

@@ -1,4 +1,4 @@
-// Owns the phase `authorize`: asks the policy in force about one call, and says which rule denied it.
+// Owns the phase `authorize`: asks the policy in force about one call, and names the rule that denied it.
 #include "arguments.h"
 #include "auth/policy/uri.h"
 #include "base/log.h"
@@ -6,7 +6,7 @@
 #include "gate/session/permit.h"
 #include "phase.h"
 
-// The error names the canonical spelling. It gives nothing away: it follows from the URI alone.
+// Adds the canonical spelling to the error. It discloses nothing, because it follows from the URI alone.
 static void put_canonical(struct call *call, struct buf *text)
 {
     enum policy_kind kind;
@@ -20,7 +20,7 @@ static void put_canonical(struct call *call, struct buf *text)
     buf_release(&uri);
 }
 
-// The caller is told which rule it was and what for (X19), and of no other one.
+// The error names the rule that denied the call and its description (X19), and no other rule.
 static enum phase_result deny(struct call *call)
 {
     const struct policy_rule *rule = call->decision.rule;
@@ -41,7 +41,7 @@ static enum phase_result deny(struct call *call)
     return call_fail(call, ERR_DENIED, "by %s", call->decision.by);
 }
 
-// A name nobody has is decided like one that no rule is about: a denial tells nothing of what exists.
+// A name that no server has is decided like a name without a rule, so that a denial does not disclose what exists.
 static bool ask_policy(struct call *call, enum policy_kind kind)
 {
     struct policy_question question = {call->identity, call->link ? upstream_server(call->link->upstream)->name : "",
@@ -68,7 +68,7 @@ static bool owner_may(const struct call *call)
            policy_visible_server(call->tenant->memo, call->identity, upstream_server(call->link->upstream)->name);
 }
 
-// By the policy in force now. What a denial points to belongs to the policy, so the call keeps it.
+// Decides by the policy in force. The call keeps a reference, because its decision points into the policy.
 enum phase_result phase_authorize(struct call *call)
 {
     enum policy_kind kind = POLICY_TOOL;
@@ -85,8 +85,8 @@ enum phase_result phase_authorize(struct call *call)
         call->decision = (struct policy_decision){VERDICT_ALLOW, NULL, "builtin:method"};
     }
     if (permit == PERMIT_NOBODY)
-        return PHASE_FAIL;  // a method that nobody has: route said so
+        return PHASE_FAIL;  // an unknown method: `route` has set the error
     if (!call_is_allowed(call))
         return deny(call);
-    return call->err.code ? PHASE_FAIL : PHASE_NEXT;  // what route found missing is said only now
+    return call->err.code ? PHASE_FAIL : PHASE_NEXT;  // the error of `route`, withheld until the call is allowed
 }

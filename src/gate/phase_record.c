@@ -1,15 +1,15 @@
-// Owns the phase `record`: one log line and one audit row for every call, whatever became of it.
+// Owns the phase `record`: one log line and one audit row for every call, with any outcome.
 //
-// By the end of it the call holds nothing but its answer. Where the audit is required, the answer waits for the row.
+// After it the call holds only its answer. If the audit is required, the answer waits for the row.
 #include "base/clock.h"
 #include "base/log.h"
 #include "phase.h"
 #include "record.h"
 
-// What it holds of others; only its answer is left.
+// Releases everything that the call holds, except its answer.
 static void let_go(struct call *call)
 {
-    dispatch_abandon(call, "the call is over");  // if it is still out
+    dispatch_abandon(call, "the call has ended");  // if a request to a server is still open
     login_offer_drop(call);
     limit_leave(&call->limits);
     caller_token_end(call);
@@ -19,13 +19,13 @@ static void let_go(struct call *call)
     call->link = NULL;
 }
 
-// An error stays what it is; it gives nothing away.
+// Replaces the answer of a call that could not be recorded. An error is not withheld, because it discloses nothing.
 static enum phase_result withhold(struct call *call)
 {
     if (call->err.code || call->silent)
         return PHASE_NEXT;
     log_warn("answer withheld: the call could not be recorded", LOG_STR("request", call->request_id));
-    (void)err_set(&call->err, ERR_UNRECORDED, "the audit cannot be written");
+    (void)err_set(&call->err, ERR_UNRECORDED, "the audit log cannot be written");
     phase_shape_error(call);
     return PHASE_FAIL;
 }
@@ -33,7 +33,7 @@ static enum phase_result withhold(struct call *call)
 enum phase_result phase_record(struct call *call)
 {
     static const char *const ops[] = {"message", "listen", "pipe", "end", "message"};
-    if (call->state == CALL_RECORDED)  // resumed: its row is written, or will not be in time
+    if (call->state == CALL_RECORDED)  // resumed: its row was written, or cannot be written in time
         return call->row.written ? PHASE_NEXT : withhold(call);
     call_set_state(call, CALL_RECORDED);
     enum phase_result result = record_call(call);

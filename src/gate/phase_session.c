@@ -1,7 +1,7 @@
-// Owns the phase `session`: finds or opens the session of a call, and decides whether its message may come now.
+// Owns the phase `session`: finds or opens the session of a call, and checks that its message is allowed in that state.
 //
-// The revision is checked first, before the session is looked up: a caller of a newer protocol learns which versions there are.
-// A large message is read here, once it is known that its caller may send it (reading.c); a batch is split (batch.c).
+// The revision is checked before the session is looked up, so that a caller of a newer protocol gets the list of supported versions.
+// A large message is read here, after its caller was authenticated (reading.c). A batch is split here (batch.c).
 #include "base/check.h"
 #include "base/scan.h"
 #include "batch.h"
@@ -15,8 +15,8 @@ static enum phase_result open_session(struct call *call)
     struct gate *gate = call->gate;
     struct span name = call->profile_name;
     const struct profile *profile = name.at ? profile_find(call->tenant->profiles, name) : NULL;
-    if (name.at && !profile)  // a reload has removed it
-        return call_fail(call, ERR_NO_PROFILE, "the profile is gone");
+    if (name.at && !profile)  // by a reload, after `authenticate` had found it
+        return call_fail(call, ERR_NO_PROFILE, "the profile was removed");
     if (!session_may_open(gate, call->tenant, call->identity, &call->err))
         return PHASE_FAIL;
     call->new_session = true;
@@ -25,7 +25,7 @@ static enum phase_result open_session(struct call *call)
     return memory_hold_call(call) ? PHASE_NEXT : PHASE_FAIL;
 }
 
-// Who asks on and on and does not read the answers would have them all kept here. Not on stdio: there it harms itself alone.
+// A caller that sends requests without reading the answers would make the gateway keep all of them. On stdio it harms only itself.
 static bool reads_too_little(const struct call *call, const struct session *on)
 {
     bool asks = call->op == ARRIVAL_MESSAGE && call->message.kind != MESSAGE_NOTIFICATION &&
@@ -46,15 +46,14 @@ static enum phase_result find_session(struct call *call)
         return call_fail(call, ERR_SHUTTING_DOWN, "all sessions have ended");
     if (!found || !identity_same(found->identity, call->identity) || found->pipe != call->pipe ||
         !is_in_profile(found, call->profile_name))
-        return call_fail(call, ERR_UNKNOWN_SESSION, "session is not known, or not this caller's");
+        return call_fail(call, ERR_UNKNOWN_SESSION, "the session does not exist, or belongs to another caller");
     recheck_identity(found, call->identity);
     call_join_session(call, found);
     caller_token_begin(call);
     return memory_hold_call(call) ? PHASE_NEXT : PHASE_FAIL;
 }
 
-// The revision that a request names in its header, or in its _meta as from 2026-07-28 on, if the gateway does not speak
-// it.
+// The revision that a request names in its header, or in its _meta (since 2026-07-28), if the gateway does not support it.
 static struct span unknown_version(const struct call *call)
 {
     struct span meta, raw, said = call->version;
@@ -70,8 +69,7 @@ static struct span unknown_version(const struct call *call)
     return revision_parse(said) ? (struct span){0} : said;
 }
 
-// The error lists the versions that the gateway speaks, from which a newer client finds out how to begin. With
-// initialize the version is negotiated.
+// The error lists the supported versions, from which a newer client can choose. For `initialize` the version is negotiated instead.
 static bool check_version(struct call *call)
 {
     struct span said = unknown_version(call);
@@ -87,7 +85,7 @@ static bool check_version(struct call *call)
     return err_set(&call->err, ERR_BAD_VERSION, "protocol version %.*s", SPAN_ARG(said));
 }
 
-// May the message come now, in this session?
+// Checks that the message is allowed in the state of its session.
 static enum phase_result check_message(struct call *call)
 {
     const struct session *on = call->session;
@@ -95,11 +93,11 @@ static enum phase_result check_message(struct call *call)
     if (!on && initialize && !call->pipe)
         return open_session(call);
     if (!on)
-        return call_fail(call, ERR_NO_SESSION, "no Mcp-Session-Id");
+        return call_fail(call, ERR_NO_SESSION, "the request has no Mcp-Session-Id");
     if (initialize && on->state != SESSION_NEW)
-        return call_fail(call, ERR_ALREADY_INITIALIZED, "second initialize");
+        return call_fail(call, ERR_ALREADY_INITIALIZED, "the session is already initialized");
     if (!initialize && on->state == SESSION_NEW && call->op == ARRIVAL_MESSAGE && call->method != METHOD_PING)
-        return call_fail(call, ERR_NOT_INITIALIZED, "a session begins with initialize");
+        return call_fail(call, ERR_NOT_INITIALIZED, "the first message of a session must be initialize");
     if (reads_too_little(call, on)) {
         (void)err_set(&call->err, ERR_TOO_MANY, "the caller does not read its answers");
         return call_put_off(call, SESSION_RETRY_MS);
@@ -107,7 +105,7 @@ static enum phase_result check_message(struct call *call)
     return PHASE_NEXT;
 }
 
-// The HTTP side of a message for a pipe is done; its answer goes to the pipe.
+// Ends the HTTP request of a message for a pipe with 202. The answer goes to the pipe.
 static void move_to_pipe(struct call *call)
 {
     struct arrival *arrival = call->arrival;
@@ -120,15 +118,16 @@ static void move_to_pipe(struct call *call)
     }
 }
 
-// A request out of order is answered on the pipe too: over HTTP+SSE, clients that probe before `initialize` take a
-// status of 400 for the end of the connection (tests/e2e/protocol/python.test.mjs).
+// A request out of order is answered on the pipe, too: over HTTP+SSE, clients that send a request before `initialize` treat
+// a status of 400 as the end of the connection (tests/e2e/protocol/python.test.mjs).
 static bool is_out_of_order(const struct call *call)
 {
     return call->message.kind == MESSAGE_REQUEST &&
            (call->err.code == ERR_NOT_INITIALIZED || call->err.code == ERR_ALREADY_INITIALIZED);
 }
 
-// So is one that names an unknown revision in its params; in a header it is a matter of HTTP.
+// A request with an unknown revision in its params is answered on the pipe. With an unknown revision in its header, it is answered
+// over HTTP.
 static enum phase_result refuse_version(struct call *call)
 {
     struct err refusal = call->err;

@@ -1,4 +1,4 @@
-// Owns the phase `shape`: the text of the answer as this caller should see it, or nothing where none is due.
+// Owns the phase `shape`: makes the text of the answer for this caller, unless the message has no answer.
 #include "base/scan.h"
 #include "gate/session/memory.h"
 #include "phase.h"
@@ -11,7 +11,7 @@ static void forget_answer(struct call *call)
     call->answer = NULL;
 }
 
-// What a server answered, translated while it is copied; of a large answer, shaping.c has made the text.
+// Translates the reply of a server while copying it. The text of a large answer was made by shaping.c.
 static void shape_reply(struct call *call)
 {
     if (call->answer)
@@ -37,7 +37,7 @@ static void shape_reply(struct call *call)
     buf_put_char(text, '}');
 }
 
-// The server has said when to try again. Models often see nothing of an error but its message, so that says it as well.
+// The server has sent a Retry-After. Models often see only the message of an error, so the message contains it, too.
 static void put_off_by_server(struct call *call)
 {
     struct buf text = {0};
@@ -62,7 +62,7 @@ void phase_shape_error(struct call *call)
                                buf_span(&call->error_data));
 }
 
-// It is kept until its caller has read it.
+// Counts the answer for the budget of the caller, until the caller has read it.
 static enum phase_result count_answer(struct call *call)
 {
     if (!call->session || memory_hold_answer(call))
@@ -72,7 +72,7 @@ static enum phase_result count_answer(struct call *call)
     return PHASE_FAIL;
 }
 
-// Makes the text of the answer: the JSON-RPC message, or nothing where none is due.
+// Makes the text of the answer: the JSON-RPC message, or nothing if the message has no answer.
 enum phase_result phase_shape(struct call *call)
 {
     bool request = call->message.kind == MESSAGE_REQUEST;
@@ -85,7 +85,7 @@ enum phase_result phase_shape(struct call *call)
     else if (call->reply)
         shape_reply(call);
     else if (call->text.len)
-        buf_put_char(&call->text, '}');  // a result begun by its method
+        buf_put_char(&call->text, '}');  // completes call_begin_result()
     else if (request)
         message_put_result(&call->text, call->message.id, span_of("{}"));
     return count_answer(call);

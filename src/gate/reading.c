@@ -2,12 +2,12 @@
 //
 //   session ──► reading_wait ──► worker: parse, find the members, measure, hash and parse the arguments ──► session again
 //
-// Whatever a later phase would have to search all of a large message for is found here, so that no phase does. The worker
-// touches only the reading and its body, never the call: the call may end meanwhile, and then nothing waits for the result.
+// The worker finds everything that a later phase would have to search a large message for. It uses only the reading and its body,
+// never the call, which may end meanwhile; then the result is discarded.
 //
-// The messages of a session stay in order: one that comes after a large message waits until that has been read
-// (session->unread). A call that has not been read ends early only with its session or with the gateway, and so do all
-// that wait behind it. While the gateway stops, those that wait are still read (call->in_turn). Guarded by tests/e2e/protocol/large.test.mjs.
+// The messages of a session stay in order: a message behind a large one waits until that one has been read (session->unread). Before
+// its message has been read, a call ends early only with its session or with the gateway, as do all calls behind it. While the
+// gateway stops, waiting messages are still read (call->in_turn). Guarded by tests/e2e/protocol/large.test.mjs.
 #include "reading.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -17,19 +17,19 @@
 struct reading {
     struct offload_job job;
     struct offload *pool;
-    struct call *call;  // NULL: it is over
+    struct call *call;  // NULL: the call is over
     struct blob *body;
-    const struct audit *audit;  // NULL: none
+    const struct audit *audit;  // or NULL
     size_t batch_max;
     bool running;      // in the pool
-    atomic_bool over;  // nothing waits for the result any more: the worker stops after the step it is in
+    atomic_bool over;  // the result is not needed any more: the worker stops after the current step
     bool done;
-    // found
+    // results
     struct err err;
     bool batch;
     struct read_message *messages;
     size_t room, read;
-    size_t count;  // those that were not read as well: beyond batch_max
+    size_t count;  // of all messages, including those beyond batch_max, which are not read
 };
 
 static bool is_batch(struct span body)
@@ -39,7 +39,7 @@ static bool is_batch(struct span body)
     return body.len && body.at[0] == '[';
 }
 
-// ---- what is found --------------------------------------------------------------------------
+// ---- results --------------------------------------------------------------------------------
 
 struct read_message {
     struct message message;
@@ -138,13 +138,13 @@ static void run_free(struct offload_job *job) { reading_free(job->arg); }
 
 static void on_freed(struct offload_job *job) { free(job->arg); }
 
-// Wiping and returning the memory of a large message takes milliseconds.
+// Wiping and freeing a large message takes milliseconds, so the worker does it.
 static void dispose(struct reading *reading)
 {
     bool large = reading->body->len > MESSAGE_LARGE;
     reading->job.run = run_free;
     reading->job.done = on_freed;
-    if (!blob_let_go(reading->body)) {  // it is on its way to a server
+    if (!blob_let_go(reading->body)) {  // a request to a server still refers to it
         blob_unref(reading->body);
         reading->body = NULL;
     }
@@ -156,7 +156,7 @@ static void dispose(struct reading *reading)
 
 static void run_read(struct offload_job *job) { read_body(job->arg); }
 
-// The call gets what was found in its message.
+// Moves the results for one message to its call.
 static void take_over(struct call *call, const struct read_message *read)
 {
     message_copy(&call->message, &read->message);

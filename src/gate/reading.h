@@ -1,28 +1,28 @@
-// Reading a call's message, on the loop or by the background worker, and what it finds.
+// Reading a call's message, on the loop or by the background worker.
 #ifndef GATE_READING_H
 #define GATE_READING_H
 
 #include "base/json.h"
 #include "gate/method/method.h"
 
-#define ARGUMENTS_MAX ((size_t)1 << 20)  // bytes that a policy judges
+#define ARGUMENTS_MAX ((size_t)1 << 20)  // bytes that a policy evaluates
 #define ARGUMENTS_DEPTH_MAX 64
 
-// What was found in the arguments of a large message.
+// The arguments of a large message.
 struct arguments {
-    struct span raw;  // at is NULL: there are none
+    struct span raw;  // at is NULL without arguments
     unsigned depth;
-    char digest[AUDIT_HASH_CHARS + 1];  // with an audit
-    struct buf *kept;                   // what the audit keeps of them; NULL: nothing
-    json_t *tree;                       // NULL: too large or too deep for a policy, or jansson does not take them
+    char digest[AUDIT_HASH_CHARS + 1];  // set if an audit log is configured
+    struct buf *kept;                   // the text for the audit log, or NULL
+    json_t *tree;                       // NULL: too large or too deep for a policy, or not accepted by jansson
 };
 
-// Reads a small message and begins with a large one. False: call->err says why not. What may be an invalid answer to a
-// question goes on to reading_wait(), which refuses it: only the session tells whether a server waits for it.
+// Reads a small message, or prepares the reading of a large one. False: call->err is set. A message that may be an invalid answer to
+// a question continues to reading_wait(), which refuses it, because only the session knows whether a server waits for it.
 bool reading_begin(struct call *call) MUST_CHECK;
-// PHASE_NEXT once the message has been read, and those that its session sent before it.
+// PHASE_NEXT once the message and all earlier messages of its session have been read.
 enum phase_result reading_wait(struct call *call);
-// The call is over: lets go of its message.
+// Releases the message of a call that is over.
 void reading_end(struct call *call);
 
 // Of a batch (call->batched):

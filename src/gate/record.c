@@ -1,7 +1,7 @@
-// Owns what the audit is told: calls as they end, and sessions whose credential is no longer good.
+// Owns the audit rows of the gate: of calls when they end, and of sessions whose credential is no longer valid.
 //
-// A call is told once, by the phase `record`. A caller that was not there any more when its call ended is `gone`, whatever
-// the server answered: with a stream it may still come back for the answer, but nobody has got it now.
+// A call is recorded once, by the phase `record`. The status is `gone` if its caller had disconnected when the call ended, even
+// if the server answered: the caller may still resume its stream, but has not received the answer yet.
 #include "record.h"
 #include "base/clock.h"
 #include "base/scan.h"
@@ -32,10 +32,10 @@ static enum audit_status status_of(const struct call *call)
     }
     if (!call->session || call->session->state != SESSION_ENDED)
         return AUDIT_ERROR;
-    return is_gone(call) ? AUDIT_GONE : AUDIT_CANCELLED;  // its session is over: its caller may have ended it by going
+    return is_gone(call) ? AUDIT_GONE : AUDIT_CANCELLED;  // the end of its session ended the call
 }
 
-// A JSON array. A list without end, and one that the issuer left something out of, ends in "…", so that nobody takes what is left for all.
+// Puts the roles as a JSON array. A list that is incomplete, here or from the issuer, ends in "…".
 static void put_roles(const struct identity *identity, struct buf *out)
 {
     size_t count = identity->role_count + identity->roles_left_out;
@@ -50,7 +50,7 @@ static void put_roles(const struct identity *identity, struct buf *out)
         buf_put_char(out, ']');
 }
 
-// Encoded once for each identity: it is much of a row, and the same in all of them.
+// Encoded once for each identity, because it is a large part of a row and equal in all of them.
 static const char *who_is(struct identity *identity)
 {
     struct buf roles = {0};
@@ -81,14 +81,14 @@ static void put_what(const struct call *call, struct audit_record *record)
     record->policy = call->policy ? span_of(policy_digest(call->policy)) : (struct span){0};
 }
 
-// Also of a call that was refused before anybody looked at them.
+// Finds the arguments, also of a call that was refused before they were read.
 static bool find_arguments(const struct call *call, struct span *arguments)
 {
     *arguments = call->arguments;
     return arguments->at || params_find(&call->params, NULL, "arguments", arguments);
 }
 
-// Refused before it was known who calls. Only calls of identities are rows of calls.
+// True if the call was refused before its caller was authenticated. Only calls of identities have rows of the event `call`.
 static bool is_refusal(const struct call *call)
 {
     return call->err.code == ERR_UNAUTHENTICATED || call->err.code == ERR_AUTH_LIMITED || call->err.code == ERR_SCOPE ||
@@ -96,17 +96,17 @@ static bool is_refusal(const struct call *call)
            (!call->identity && call->message.kind == MESSAGE_REQUEST);
 }
 
-// Requests without a credential say nothing that their number does not say.
+// Requests without a credential are counted together; rows of their own would add no information.
 static bool is_counted(const struct call *call)
 {
-    bool shown = call->arrival && credentials_shown(&call->credentials);  // which go with the connection
+    bool shown = call->arrival && credentials_shown(&call->credentials);  // credentials end with the connection
     return !shown || call->err.code == ERR_AUTH_LIMITED || !refused_is_row(call->gate);
 }
 
 static void on_row(struct audit_wait *wait) { call_resume(list_entry(wait, struct call, row)); }
 
-// Requests, and refusals. What a caller tells us, asks of its own session or answers is not a call. With an audit that is
-// required a call waits for its row; a refusal tells nothing that would be worth waiting for.
+// Records requests and refusals. Notifications, answers and pings of callers are not recorded. If the audit is required, a call waits
+// for its row; a refusal does not wait, because it discloses nothing.
 enum phase_result record_call(struct call *call)
 {
     struct audit_record record = {0};
@@ -124,7 +124,7 @@ enum phase_result record_call(struct call *call)
     record.event = refused ? AUDIT_AUTHENTICATION : AUDIT_CALL;
     record.who = who_is(call->identity);
     put_what(call, &record);
-    if (refused && call->arrival && call->credentials.peer)  // which goes with the connection
+    if (refused && call->arrival && call->credentials.peer)  // the peer ends with the connection
         credentials_put_address(call->credentials.peer, &address);
     record.peer = buf_span(&address);
     if (find_arguments(call, &arguments)) {
@@ -142,7 +142,7 @@ enum phase_result record_call(struct call *call)
     record.duration_us = clock_now_us() - call->started_us;
     record.bytes_in = call->body ? (int64_t)call->body->len : 0;
     record.bytes_out = (int64_t)call_answer_len(call);
-    bool put = audit_put(audit, &record);  // a loss is counted, logged and written by the audit itself
+    bool put = audit_put(audit, &record);  // the audit itself counts, logs and records a lost row
     buf_release(&kept);
     buf_release(&address);
     if (refused || !audit_required(audit))

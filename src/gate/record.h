@@ -1,10 +1,10 @@
-// What the audit log gets: calls as they end, and sessions whose credential is no longer good.
+// The audit rows of the gate: of calls when they end, and of sessions whose credential is no longer valid.
 #ifndef GATE_RECORD_H
 #define GATE_RECORD_H
 
 #include "gate/session/call.h"
 
 enum phase_result record_call(struct call *call);
-void record_session_over(const struct session *session);  // because its credential is no longer good
+void record_session_over(const struct session *session);  // because its credential is no longer valid
 
 #endif

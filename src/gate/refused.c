@@ -1,9 +1,9 @@
-// Owns the audit rows of requests that are refused before it is known who sends them: no credential, a throttled address,
-// framing that two parsers might read differently, unidentified browsers at the pages.
+// Owns the audit rows of requests that are refused before their caller is authenticated: no credential, a throttled address,
+// framing that two parsers might read differently, unauthenticated browsers at the pages.
 //
-// The first request of each address and reason is a row at once; those that follow within a minute are one row with their number. A
-// credential that was refused is a row of its own, up to ROWS_MAX in a minute. So a request flood cannot flood the audit log,
-// from however many addresses it comes: the number of rows in a minute is bounded by ROWS_MAX and PLACES_MAX.
+// The first request of each address and reason gets a row at once; those that follow within a minute get one row with their number. A
+// refused credential gets a row of its own, up to ROWS_MAX in a minute. So a request flood cannot flood the audit log, not even from
+// many addresses: the number of rows in a minute is bounded by ROWS_MAX and PLACES_MAX.
 #include "refused.h"
 #include "base/mem.h"
 #include "gate/method/method.h"
@@ -16,9 +16,9 @@
 
 struct refused {
     enum err_code code;
-    char *address;  // as people write it; "": several, or none
+    char *address;  // in its usual notation; "": several addresses, or unknown
     int64_t since_ms;
-    int64_t more;  // after the row that was written
+    int64_t more;  // requests since the last row
 };
 
 static void put_row(const struct gate *gate, const struct refused *refused, int64_t count)
@@ -77,7 +77,7 @@ void refused_note(struct gate *gate, const struct peer *peer, enum err_code code
     buf_release(&address);
 }
 
-// Rows for what was counted; all of it when `last`.
+// Writes rows for counted requests: those of a minute ago or earlier, or all if `last`.
 static void settle(struct gate *gate, bool last)
 {
     void *value;

@@ -1,4 +1,4 @@
-// Requests that are refused before it is known who sends them, as the audit records them.
+// Audit rows of requests that are refused before their caller is authenticated.
 #ifndef GATE_REFUSED_H
 #define GATE_REFUSED_H
 
@@ -8,7 +8,7 @@
 struct gate;
 
 void refused_note(struct gate *gate, const struct peer *peer, enum err_code code);  // `peer` may be NULL
-bool refused_is_row(struct gate *gate);  // may one more refused credential be a row of its own?
+bool refused_is_row(struct gate *gate);  // true if one more refused credential may have a row of its own
 void refused_sweep(struct gate *gate);
 void refused_release(struct gate *gate);
 

@@ -53,7 +53,7 @@ static enum address_class classify6(const unsigned char a[16])
         return (a[1] & 0xc0) == 0x80 ? ADDRESS_LINK : (a[1] & 0xc0) == 0xc0 ? ADDRESS_PRIVATE : ADDRESS_UNUSABLE;
     if ((a[0] & 0xfe) == 0xfc)
         return ADDRESS_PRIVATE;
-    return (a[0] & 0xe0) == 0x20 ? ADDRESS_PUBLIC : ADDRESS_UNUSABLE;  // 2000::/3 is all there is
+    return (a[0] & 0xe0) == 0x20 ? ADDRESS_PUBLIC : ADDRESS_UNUSABLE;  // 2000::/3 is the only range in use
 }
 
 enum address_class address_classify(const struct sockaddr *address)

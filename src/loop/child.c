@@ -1,10 +1,11 @@
-// Owns child processes as the loop sees them: the order to start one, its pipes, its exit, and the way it is ended.
+// Owns child processes as the loop sees them: the order to start one, its pipes, its exit, and how it is ended.
 //
 // starting -> running -> (child_end) stdin closed -> SIGTERM to the group -> SIGKILL to the tree -> exited
 //
-// A keeper that says nothing after SIGKILL was asked for is not waited for: it ends the tree when it can.
+// A keeper that does not report after SIGKILL was ordered is not waited for: it ends the tree when it can.
 //
-// A keeper (keeper.c) is the parent of each child. It reports over the control socket and obeys what is sent there; when
+// A keeper (keeper.c) is the parent of each child. It reports over the control socket and obeys the signals sent there.
+// When
 // this process closes the socket or ends, the keeper kills the child with all its descendants.
 #include "loop/child.h"
 #include "base/mem.h"
@@ -21,15 +22,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define KEEPER_MS 1000  // for its last report, which takes TREE_MS at most
+#define KEEPER_MS 1000  // for its last report, which takes at most TREE_MS
 
 struct child {
     struct loop *loop;
-    char *command, *cwd;  // for the message that it cannot be started
+    char *command, *cwd;  // for the message if it cannot be started
     bool started;
     pid_t pid;
     int pipes[3];
-    struct loop_watch control;  // to its keeper; -1: it has exited
+    struct loop_watch control;  // to its keeper; fd -1: the keeper has exited
     struct loop_timer firmer;
     int64_t patience_ms;
     int sent;
@@ -40,7 +41,7 @@ struct child {
 
 // ---- the order ------------------------------------------------------------------------------
 
-// What every child gets, if we have it.
+// Variables that every child gets, if the gateway has them.
 static const char *const basics[] = {"PATH",   "HOME", "USER",   "LOGNAME", "SHELL", "LANG",
                                      "LC_ALL", "TZ",   "TMPDIR", "TERM",    NULL};
 
@@ -105,7 +106,8 @@ static size_t put_text(char *base, size_t *end, const char *text)
     return at;
 }
 
-// The slots at `slot`, with the NULL that is there already; the strings at `end`. Returns the slots after these.
+// Writes the slots at `slot`, which end with the NULL that is there already, and the strings at `end`. Returns the slot
+// after them.
 static size_t put_vector(char *base, size_t slot, size_t *end, char *const *vector)
 {
     for (; *vector; vector++, slot += sizeof(size_t)) {
@@ -135,7 +137,7 @@ static void fill_order(char *base, const struct child_spec *spec, char *const *a
     order->cwd = spec->cwd ? put_text(base, &end, spec->cwd) : 0;
 }
 
-// A descriptor, or -1 with errno. Written in place: the environment holds secrets.
+// Returns a descriptor, or -1 with errno set. The order is written in place, since the environment holds secrets.
 static int write_order(const struct child_spec *spec)
 {
     char **argv = make_argv(spec), **env = make_env(spec->env);
@@ -344,7 +346,8 @@ void child_free(struct child *child)
     free(child);
 }
 
-// Our own environment without what is ours: the key of the vault may be in it. The strings are not copies.
+// The environment without the gateway's own variables, since the key of the vault may be in them. The strings are not
+// copies.
 static char **foreign_env(void)
 {
     size_t count = 0, kept = 0;

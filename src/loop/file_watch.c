@@ -8,8 +8,8 @@
 //   a symbolic link on the way   the link's own name in its folder, and all of this again for its target
 //   a part that does not exist   its name in the folder where it would be
 //
-// After each burst all paths are followed again, since links and folders may be others now. A second event within QUIET_MS
-// puts the report off, at most BURST_MS after the first. Guarded by tests/unit/loop/file_watch_test.c.
+// After each burst all paths are followed again, since links and folders may have changed. A second event within
+// QUIET_MS delays the report, by at most BURST_MS after the first. Guarded by tests/unit/loop/file_watch_test.c.
 #include "loop/file_watch.h"
 #include "base/buf.h"
 #include "base/log.h"
@@ -30,10 +30,10 @@ enum { QUIET_MS = 50, BURST_MS = 500, WITHOUT_INOTIFY_MS = 500, LINKS_MAX = 40 }
 
 struct watched_folder {
     char *path;
-    int descriptor;  // of inotify
+    int descriptor;  // the watch descriptor of inotify
     uint32_t mask;
     bool all;          // every name in it matters
-    struct buf names;  // those that do, a NUL after each
+    struct buf names;  // names that matter, a NUL after each
     bool wanted;
 };
 
@@ -43,14 +43,14 @@ struct file_watch {
     void *arg;
     struct loop_watch events;  // fd -1: inotify is not available
     struct loop_timer report;
-    int64_t burst_since_ms;  // 0: there is none
+    int64_t burst_since_ms;  // 0: not in a burst
     char **paths;
     struct watched_folder *folders;
     size_t folder_count;
-    bool incomplete;  // some folder cannot be watched
+    bool incomplete;  // at least one folder cannot be watched
 };
 
-// ---- which folders --------------------------------------------------------------------------
+// ---- folders to watch -----------------------------------------------------------------------
 
 static struct watched_folder *get_folder(struct file_watch *watch, const char *path)
 {
@@ -121,7 +121,7 @@ static void follow_link(struct file_watch *watch, const char *link, const char *
     buf_release(&next);
 }
 
-// An absolute path, part by part.
+// Follows an absolute path, part by part.
 static void follow(struct file_watch *watch, const char *path, int links)
 {
     struct buf at = {0}, next = {0};
@@ -160,7 +160,7 @@ static void folder_release(struct watched_folder *folder)
     buf_release(&folder->names);
 }
 
-// inotify gives two paths of one inode the same descriptor; the one that stays keeps it.
+// Two paths of one inode have the same descriptor; it must stay if a folder that is still wanted has it.
 static bool is_shared(const struct file_watch *watch, const struct watched_folder *folder)
 {
     for (size_t i = 0; i < watch->folder_count; i++)
@@ -194,7 +194,7 @@ static void add_wanted(struct file_watch *watch)
         folder->descriptor = inotify_add_watch(watch->events.fd, folder->path, mask);
         if (folder->descriptor < 0 && errno != ENOENT && errno != ENOTDIR) {
             if (!watch->incomplete && !incomplete)
-                log_warn("cannot watch a folder for changes: looking for them twice a second instead",
+                log_warn("cannot watch a folder for changes: polling it twice a second instead",
                          LOG_STR("folder", folder->path), LOG_STR("detail", strerror(errno)));
             incomplete = true;
         }
@@ -280,8 +280,7 @@ struct file_watch *file_watch_new(struct loop *loop, void (*on_change)(void *arg
         watch->events.fd = -1;
     }
     if (err.code)
-        log_warn("cannot watch files for changes: looking for them twice a second instead",
-                 LOG_STR("detail", err.detail));
+        log_warn("cannot watch files for changes: polling them twice a second instead", LOG_STR("detail", err.detail));
     return watch;
 }
 

@@ -4,15 +4,15 @@
 //        ▲           │     ├─► chunk ─► its bytes ─► ... ─► trailers ┼─► over
 //        └── 1xx ────┘     └─► body up to the close ─────────────────┘
 //
-// Where the answer ends decides what the next call on the connection reads, so a length that can be read in two
-// ways is an error (RFC 9112 §6.3), and what is doubtful but harmless ends the connection after the answer.
+// The end of an answer decides where the next answer on the connection begins. So a length that can be read in two ways
+// is an error (RFC 9112 §6.3), and a doubtful but harmless detail ends the connection after the answer.
 #include "http1.h"
 #include "base/field.h"
 #include <strings.h>
 
 #define HEAD_MAX ((size_t)64 << 10)
 #define CHUNK_DIGITS_MAX 15
-#define KEPT_MAX 2048  // memory for fields, for the next answer
+#define KEPT_MAX 2048  // memory for fields that is kept for the next answer
 
 void http1_release(struct http1 *answer)
 {
@@ -46,18 +46,18 @@ bool http1_ends(const struct http1 *answer) { return answer->state == HTTP1_TO_C
 
 static enum http1_event broken(struct err *err, const char *why)
 {
-    (void)err_set(err, ERR_UPSTREAM_TRANSPORT, "the answer is no valid HTTP: %s", why);
+    (void)err_set(err, ERR_UPSTREAM_TRANSPORT, "the answer is not valid HTTP: %s", why);
     return HTTP1_BROKEN;
 }
 
-// One line without its end, if it is whole. A line in one piece is used where it lies.
+// One line without its end, if it is complete. A line that came in one piece is used in place.
 static enum http1_event take_line(struct http1 *answer, struct span *bytes, struct span *line, struct err *err)
 {
     const char *newline = bytes->len ? memchr(bytes->at, '\n', bytes->len) : NULL;
     size_t len = newline ? (size_t)(newline - bytes->at) + 1 : bytes->len;
     answer->head_bytes += len;
     if (answer->head_bytes > HEAD_MAX)
-        return broken(err, "its head is too large");
+        return broken(err, "its header section is too large");
     *line = span_make(bytes->at, len);
     *bytes = span_after(*bytes, len);
     if (!newline || answer->line.len) {
@@ -66,12 +66,12 @@ static enum http1_event take_line(struct http1 *answer, struct span *bytes, stru
     }
     if (!newline)
         return HTTP1_MORE;
-    answer->line.len = 0;  // its bytes stay until the next line
+    answer->line.len = 0;  // its bytes stay valid until the next line
     line->len--;
     if (line->len && line->at[line->len - 1] == '\r')
         line->len--;
     if (memchr(line->at, '\r', line->len) || memchr(line->at, '\0', line->len))
-        return broken(err, "a control character in its head");
+        return broken(err, "a control character in its header section");
     return HTTP1_HEAD;
 }
 
@@ -97,7 +97,7 @@ static struct span trim(struct span text)
     return text;
 }
 
-// Is the word in the comma-separated list?
+// Whether the comma-separated list contains the word.
 static bool lists(struct span list, const char *word)
 {
     while (list.len) {
@@ -132,13 +132,13 @@ static const char *take_field(struct http1 *answer, struct span line)
 {
     const char *colon = memchr(line.at, ':', line.len);
     struct span name = colon ? span_make(line.at, (size_t)(colon - line.at)) : line;
-    if (!colon || !field_is_name(name))  // also a folded line, which begins with a blank
-        return "a line of its head is no header";
+    if (!colon || !field_is_name(name))  // also refuses a folded line, which begins with a blank
+        return "a line of its header section is not a header";
     struct span value = trim(span_after(line, name.len + 1));
     if (field_is_named(name, "content-length")) {
         uint64_t length;
         if (!span_to_u64(value, &length) || (answer->sized && length != answer->left))
-            return "its Content-Length is no single number";
+            return "its Content-Length is not a single number";
         answer->sized = true;
         answer->left = length;
     } else if (field_is_named(name, "transfer-encoding")) {
@@ -157,12 +157,12 @@ static const char *take_field(struct http1 *answer, struct span line)
     return NULL;
 }
 
-// The empty line: which kind of body follows?
+// The empty line after the headers: decides which kind of body follows.
 static enum http1_event end_head(struct http1 *answer, struct err *err)
 {
     if (answer->status == 101)
         return broken(err, "it switches to another protocol");
-    if (answer->status < 200) {  // an interim answer: the real one follows
+    if (answer->status < 200) {  // an interim answer: the final one follows
         buf_clear(&answer->fields);
         answer->chunked = answer->sized = false;
         answer->state = HTTP1_AT_STATUS;
@@ -183,7 +183,7 @@ static enum http1_event end_head(struct http1 *answer, struct err *err)
     return HTTP1_HEAD;
 }
 
-// "1a;name=value": the size in hexadecimal, and extensions that mean nothing to us.
+// "1a;name=value": the size in hexadecimal, and extensions, which are ignored.
 static bool take_chunk_size(struct http1 *answer, struct span line)
 {
     size_t digits = 0;
@@ -215,7 +215,7 @@ static enum http1_event take_body(struct http1 *answer, struct span *bytes, stru
     return HTTP1_BODY;
 }
 
-// What a line means where we are. HTTP1_MORE: nothing to tell of yet.
+// Interprets a line by the state. HTTP1_MORE: no event yet.
 static enum http1_event take_meaning(struct http1 *answer, struct span line, struct err *err)
 {
     const char *problem;
@@ -233,7 +233,7 @@ static enum http1_event take_meaning(struct http1 *answer, struct span line, str
     case HTTP1_AT_CHUNK:
         if (!take_chunk_size(answer, line))
             return broken(err, "a chunk without a size");
-        answer->head_bytes = 0;  // many chunks are no large head
+        answer->head_bytes = 0;  // many chunks do not count as a large header section
         answer->state = answer->left ? HTTP1_IN_CHUNK : HTTP1_AT_TRAILER;
         return HTTP1_MORE;
     case HTTP1_AFTER_CHUNK:
@@ -241,7 +241,7 @@ static enum http1_event take_meaning(struct http1 *answer, struct span line, str
             return broken(err, "a chunk longer than its size");
         answer->state = HTTP1_AT_CHUNK;
         return HTTP1_MORE;
-    default:  // HTTP1_AT_TRAILER: nobody asked for these
+    default:  // HTTP1_AT_TRAILER: trailers are ignored
         if (!line.len)
             answer->state = HTTP1_OVER;
         return HTTP1_MORE;

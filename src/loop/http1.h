@@ -6,11 +6,11 @@
 #include "base/err.h"
 
 enum http1_event {
-    HTTP1_BROKEN,  // no HTTP, or HTTP that two readers could read differently; the error says why
-    HTTP1_MORE,    // all bytes are used up
+    HTTP1_BROKEN,  // not HTTP, or HTTP that two readers could read differently; the error says why
+    HTTP1_MORE,    // all bytes are consumed
     HTTP1_HEAD,    // status and headers are known
     HTTP1_BODY,    // a piece of the body
-    HTTP1_END,     // the answer is whole; bytes that are left belong to nobody
+    HTTP1_END,     // the answer is complete; bytes that are left do not belong to any answer
 };
 
 enum http1_state {
@@ -29,21 +29,21 @@ struct http1 {
     enum http1_state state;
     int status;
     bool keep;        // the connection may carry another exchange
-    uint64_t keep_s;  // if it begins within this time; 0: the server did not say
+    uint64_t keep_s;  // if it begins within this time; 0: the server did not give a time
     bool chunked, sized;
     uint64_t left;
-    size_t head_bytes;  // so far, with those of interim answers and trailers
+    size_t head_bytes;  // so far, including those of interim answers and trailers
     struct buf line;    // a line that came in pieces
     struct buf fields;  // name NUL value NUL, each
 };
 
-void http1_release(struct http1 *answer);  // a zeroed one is ready for use
+void http1_release(struct http1 *answer);  // a zeroed struct is ready for use
 void http1_clear(struct http1 *answer);    // so is a cleared one, which keeps a little memory
-// The next event in the bytes, which advance past what it used. `piece` is set for HTTP1_BODY.
+// The next event in `bytes`, which advances past the consumed bytes. `piece` is set for HTTP1_BODY.
 enum http1_event http1_next(struct http1 *answer, struct span *bytes, struct span *piece, struct err *err) MUST_CHECK;
-// The connection was closed: is the answer whole with that?
+// The connection was closed. True: this completes the answer.
 bool http1_ends(const struct http1 *answer);
-// The value of a field of that name: of the first of them, the second, ...; NULL: there are not so many.
+// The value of the field with this name and index, counted from 0. NULL: the answer does not have so many.
 const char *http1_field(const struct http1 *answer, const char *name, size_t index);
 
 #endif

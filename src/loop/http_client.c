@@ -1,4 +1,4 @@
-// Owns the client: its lists, and the tasks that start transfers, read on and let curl work.
+// Owns the client: its lists, and the tasks that start transfers, continue reading and drive curl.
 #include "base/mem.h"
 #include "http_state.h"
 #include <stdlib.h>
@@ -9,7 +9,7 @@ static void on_more(struct loop_timer *timer)
 {
     struct http_client *client = timer->arg;
     struct list now;
-    list_move_all(&now, &client->unread);  // those that are put back wait for the next time
+    list_move_all(&now, &client->unread);  // connections that are put back wait for the next run
     while (!list_empty(&now)) {
         struct http_connection *connection = list_entry(now.next, struct http_connection, node);
         list_remove(&connection->node);
@@ -17,7 +17,8 @@ static void on_more(struct loop_timer *timer)
     }
 }
 
-// Where many connections are needed, they are opened over some turns: curl takes about 10 KB for each until it is open.
+// When many connections are needed, they are opened over several turns: curl needs about 10 KB for each until it is
+// open.
 static void on_start(struct loop_task *task)
 {
     struct http_client *client = task->arg;

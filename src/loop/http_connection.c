@@ -1,10 +1,11 @@
-// Owns connections to servers, and how libcurl, which opens them, waits on the loop.
+// Owns connections to servers, and how libcurl, which opens them, waits for events of the loop.
 //
 //   opening ─► busy ⇄ idle ─► retired
 //
-// curl resolves, connects, secures and tunnels (CURLOPT_CONNECT_ONLY); from then on the socket's events are the
-// client's. A handle stays with the multi handle as long as its connection is used, unless that is plain: then the socket is
-// taken over. Multi functions are forbidden inside curl's callbacks, so closing is done at the end of the turn.
+// curl resolves, connects, secures and tunnels (CURLOPT_CONNECT_ONLY); from then on the client handles the socket's
+// events. A handle stays with the multi handle as long as its connection is used, unless the connection is plain: then
+// the client takes over the socket. Multi functions are forbidden inside curl's callbacks, so connections are closed at
+// the end of the turn.
 #include "base/mem.h"
 #include "http_state.h"
 #include <errno.h>
@@ -16,7 +17,7 @@
 #include <unistd.h>
 
 #define IDLE_MS 60000    // how long a connection waits for its next use
-#define CLOSING_MS 1000  // how long before the server closes it a connection is not used any more
+#define CLOSING_MS 1000  // a connection is not used any more this long before the server closes it
 
 // ---- sockets and the timer ------------------------------------------------------------------
 
@@ -79,7 +80,7 @@ static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *arg, voi
     struct client_socket *socket = socket_get(client, fd);
     if (what == CURL_POLL_REMOVE) {
         socket->in_use = false;
-        if (!socket->ours)  // the resolver's: closed without a word, and its number used again
+        if (!socket->ours)  // the resolver's: closed without a callback, and its number may be used again
             loop_unwatch(client->loop, &socket->watch);
         return 0;
     }
@@ -93,7 +94,7 @@ static curl_socket_t on_curl_open(void *arg, curlsocktype purpose, struct curl_s
 {
     (void)purpose;
     struct http_connection *connection = arg;
-    if (connection->retired)  // its target may be gone
+    if (connection->retired)  // its target may have been freed
         return CURL_SOCKET_BAD;
     struct http_target *target = connection->target;
     struct http_client *client = target->client;
@@ -154,8 +155,8 @@ static void on_timer(struct loop_timer *timer)
 
 // ---- connections ----------------------------------------------------------------------------
 
-// From its file alone curl reads the system's authorities only once. Beside a file of the server's own they are looked up
-// in their folder.
+// Without CURLOPT_CAPATH, curl reads the authorities of the system only once, from their file. With a file of the
+// server's own, the authorities of the system are looked up in their folder.
 static void set_authorities(CURL *easy, const struct http_target *target)
 {
     if (target->ca_file)
@@ -164,9 +165,9 @@ static void set_authorities(CURL *easy, const struct http_target *target)
         curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
 }
 
-// For each curl_easy_send and curl_easy_recv curl goes through all connections of the cache that a handle uses, and for each
-// connection that is opened it closes some of them: this one gets a cache of its own. (A multi handle each would do, too, but
-// reads the system's authorities anew.)
+// In each curl_easy_send() and curl_easy_recv(), curl goes through all connections of the cache that the handle uses,
+// and for each connection that is opened it closes some of them. So this connection gets a cache of its own. (A multi
+// handle for each would also work, but reads the system's authorities again.)
 static void keep_apart(struct http_connection *connection)
 {
     connection->share = curl_share_init();
@@ -186,7 +187,7 @@ struct http_connection *http_connection_new(struct http_target *target)
     if (target->parsed)
         curl_easy_setopt(easy, CURLOPT_CURLU, target->parsed);
     else
-        curl_easy_setopt(easy, CURLOPT_URL, target->url);  // curl itself says what is wrong with it
+        curl_easy_setopt(easy, CURLOPT_URL, target->url);  // curl reports errors in the URL itself
     curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, 1L);
     curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, CURL_HTTP_VERSION_1_1);
@@ -205,7 +206,7 @@ struct http_connection *http_connection_new(struct http_target *target)
     if (target->loopback || target->allow)                // and never through one of the environment
         curl_easy_setopt(easy, CURLOPT_PROXY, "");
     bool kept = target->secure || !target->loopback;  // the handle, for TLS or a proxy
-    // curl allocates as much, whoever reads, and reads no more than that at once.
+    // curl allocates this size for every handle, and reads no more than that at once.
     curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, kept ? (long)HTTP_READ_BYTES : 1024L);
     if (kept)
         keep_apart(connection);
@@ -222,7 +223,7 @@ static void leave(struct http_connection *connection)
         loop_task_put(client->loop, &client->start);
 }
 
-// Out of all lists; the `work` task closes it.
+// Removes it from all lists; the `work` task closes it.
 void http_connection_retire(struct http_connection *connection)
 {
     struct http_client *client = connection->target->client;
@@ -244,7 +245,7 @@ void http_connection_close_retired(struct http_client *client)
         struct http_connection *connection = list_entry(client->retired.next, struct http_connection, node);
         list_remove(&connection->node);
         if (connection->easy) {
-            curl_multi_remove_handle(client->multi, connection->easy);  // closes the socket, too
+            curl_multi_remove_handle(client->multi, connection->easy);  // also closes the socket
             curl_easy_cleanup(connection->easy);
         } else {
             close(connection->socket->watch.fd);
@@ -284,14 +285,15 @@ static void on_expiry(struct loop_timer *timer)
     }
 }
 
-// The server has closed it, or talks without being asked, and the loop has not come to say so yet.
+// The server has closed the connection or sent unsolicited bytes, and the loop has not reported it yet.
 static bool has_news(const struct http_connection *connection)
 {
     char byte;
     return recv(connection->socket->watch.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN;
 }
 
-// The last used one that is still there. A request that meets the server's close is lost, and a call is not sent twice.
+// The most recently used connection that still works. A request is lost if the server closes meanwhile, and a call must
+// not be sent twice.
 struct http_connection *http_connection_find_idle(struct http_target *target)
 {
     while (!list_empty(&target->idle)) {
@@ -307,7 +309,7 @@ struct http_connection *http_connection_find_idle(struct http_target *target)
     return NULL;
 }
 
-// With its close a server acknowledges what has come to it: bytes that are still in our queue came too late.
+// A server's close acknowledges the bytes that it received: bytes that are still in the send queue were too late.
 bool http_connection_unheard(const struct http_connection *connection)
 {
     int queued = 0;
@@ -319,7 +321,7 @@ bool http_connection_watch(struct http_connection *connection, unsigned events, 
     return loop_watch(connection->target->client->loop, &connection->socket->watch, events, err);
 }
 
-// A handle takes more memory than all the rest of a connection, and a plain socket needs none.
+// A handle takes more memory than the rest of a connection, and a plain socket does not need it.
 static void drop_handle(struct http_connection *connection)
 {
     connection->socket->kept = true;
@@ -333,7 +335,7 @@ void http_connection_opened(struct http_connection *connection, curl_socket_t fd
     connection->socket = socket_get(connection->target->client, fd);
     connection->socket->connection = connection;
     const char *address = NULL;
-    long tunnel = 0;  // a proxy's answer, if there is one: the way to it may have TLS of its own
+    long tunnel = 0;  // a proxy's answer, if one is used: the way to it may have TLS of its own
     curl_easy_getinfo(connection->easy, CURLINFO_PRIMARY_IP, &address);
     curl_easy_getinfo(connection->easy, CURLINFO_HTTP_CONNECTCODE, &tunnel);
     snprintf(connection->address, sizeof connection->address, "%s", address ? address : "");

@@ -1,13 +1,13 @@
-// Owns a request on its way out: its bytes, and how many of them were sent.
+// Owns a request on its way out: its bytes, and how many of them have been sent.
 //
-// The head and a small body are one buffer, and go out in one call. A large body stays where it is: the request keeps a
-// reference to it, for a second try.
+// The head and a small body share one buffer, and are sent in one call. A large body stays in place: the request keeps
+// a reference to it, for a retry.
 #include "base/secret.h"
 #include "http_state.h"
 
-#define COPIED_MAX 16384   // bytes of a body that are cheaper to copy than to send apart
-#define KEPT_MAX 2048      // memory of a request, for the next one
-#define WIPED_BYTES 65536  // headers and forms hold secrets; what is larger than those is the body of a call
+#define COPIED_MAX 16384   // bytes of a body that are cheaper to copy than to send separately
+#define KEPT_MAX 2048      // memory of a request that is kept for the next one
+#define WIPED_BYTES 65536  // headers and forms hold secrets; bytes beyond this are the body of a call
 
 static const char *const methods[] = {
     [HTTP_POST] = "POST ", [HTTP_GET] = "GET ", [HTTP_DELETE] = "DELETE ", [HTTP_PUT] = "PUT "};
@@ -36,7 +36,7 @@ void http_outgoing_init(struct http_outgoing *out, const struct http_target *tar
     bool by_reference = large && large->len > COPIED_MAX;
     out->large = by_reference ? blob_ref(large) : NULL;
     buf_reserve(&out->text, target->head.len + extra + body - (by_reference ? large->len : 0) +
-                                64);  // all of it: growing would leave a copy behind
+                                64);  // full size at once: growing would leave a copy behind
     put_head(&out->text, target, request, body);
     buf_put_span(&out->text, request->body);
     for (size_t i = 0; large && !by_reference && i < blob_count(large); i++)

@@ -1,4 +1,4 @@
-// Owns targets: a URL with the headers that every request to it has, written out once.
+// Owns targets: a URL with the headers that every request to it has, serialized once.
 #include "base/mem.h"
 #include "base/secret.h"
 #include "http_state.h"
@@ -32,7 +32,7 @@ static void put_header(struct buf *out, const struct header *header)
 
 static void head_release(struct http_target *target) { buf_wipe(&target->head); }
 
-// It holds secrets: made with all its room at once, it leaves no copies behind.
+// The head holds secrets. It is built at its full size, so that growing leaves no copies behind.
 static void rebuild_head(struct http_target *target)
 {
     struct buf *head = &target->head;

@@ -1,20 +1,20 @@
-// Owns transfers: a request that goes out on a connection, its answer, and whatever ends them.
+// Owns transfers: a request that is sent on a connection, its answer, and how it ends.
 //
 //   waiting ─► connecting ─► exchanging ─► done
 //
-// A whole transfer by curl costs more than all the rest of a call (docs/performance.md), so curl opens connections
-// only, http1.c reads the answers, and a connection that can be used again waits for the next transfer to its target.
-// Starting is done by the client's `start` task at the end of the turn: what is sent there goes out in one burst, and nothing
-// is freed under the feet of a callback.
+// A whole transfer by curl costs more than the rest of a call (docs/performance.md), so curl only opens connections,
+// http1.c reads the answers, and a connection that can be reused waits for the next transfer to its target. The
+// client's `start` task starts transfers at the end of the turn. So requests of one turn are sent in one burst, and no
+// callback has an object freed that it uses.
 #include "base/clock.h"
 #include "base/mem.h"
 #include "http_state.h"
 #include <stdlib.h>
 
-// Of one connection; then the others have theirs.
+// Of one connection in a turn, so that others are served, too.
 #define READS_A_TURN 8
 #define SENDS_A_TURN 8
-#define MORE_MS 1  // until the others have had theirs
+#define MORE_MS 1  // until the other connections have had their turn
 #define RETRY_AFTER_MAX_S 86400
 
 void http_transfer_free(struct http_transfer *transfer)
@@ -24,7 +24,7 @@ void http_transfer_free(struct http_transfer *transfer)
     free(transfer);
 }
 
-// It is kept, with its buffers, for the next one.
+// The transfer is kept, with its buffers, for the next one.
 static void transfer_reap(void *object)
 {
     struct http_transfer *transfer = object;
@@ -54,7 +54,7 @@ static struct http_transfer *transfer_new(struct http_client *client)
     return transfer;
 }
 
-// Nothing is said of it any more. Its connection is retired, unless it was taken from it before.
+// No callback follows. Its connection is retired, unless it has been detached before.
 static void transfer_end(struct http_transfer *transfer)
 {
     struct http_target *target = transfer->target;
@@ -84,8 +84,8 @@ static void transfer_fail(struct http_transfer *transfer, enum err_code code, co
     transfer_done(transfer, &err);
 }
 
-// A connection that was kept from an earlier exchange ended without a word: the server may have closed it before it saw
-// the request. What it may have seen whole is done at most once, unless it harms nobody.
+// A connection kept from an earlier exchange was closed without an answer: the server may have closed it before it read
+// the request. A request that the server may have read completely is sent at most once, unless it is harmless.
 static bool may_repeat(const struct http_transfer *transfer, bool closed)
 {
     const struct http_connection *connection = transfer->connection;
@@ -95,7 +95,7 @@ static bool may_repeat(const struct http_transfer *transfer, bool closed)
            (closed && http_connection_unheard(connection));
 }
 
-// The connection was closed, or broke: the request is tried once more on a new one, or fails.
+// The connection was closed, or broke: the request is retried once on a new connection, or fails.
 static void transfer_lost(struct http_transfer *transfer, bool closed, const char *why)
 {
     struct http_client *client = transfer->target->client;
@@ -113,7 +113,7 @@ static void transfer_lost(struct http_transfer *transfer, bool closed, const cha
 
 static void on_deadline(struct loop_timer *timer)
 {
-    transfer_fail(timer->arg, ERR_UPSTREAM_TIMEOUT, "no whole answer in time");
+    transfer_fail(timer->arg, ERR_UPSTREAM_TIMEOUT, "timed out waiting for the complete answer");
 }
 
 static void transfer_watch(struct http_transfer *transfer)
@@ -141,7 +141,7 @@ static void transfer_send(struct http_transfer *transfer)
     transfer_watch(transfer);
 }
 
-// The answer is whole: the connection rests if it can, and goes otherwise.
+// The answer is complete: the connection is kept if it can be reused, and closed otherwise.
 static void transfer_complete(struct http_transfer *transfer, bool clean)
 {
     struct http_connection *connection = transfer->connection;
@@ -152,7 +152,7 @@ static void transfer_complete(struct http_transfer *transfer, bool clean)
     transfer_done(transfer, NULL);
 }
 
-// False when nothing more may be read now: the transfer is over, or paused.
+// False: stop reading now, because the transfer is over or paused.
 static bool transfer_feed(struct http_transfer *transfer, struct span bytes)
 {
     struct span piece;
@@ -163,13 +163,13 @@ static bool transfer_feed(struct http_transfer *transfer, struct span bytes)
         case HTTP1_BROKEN: transfer_fail(transfer, err.code, err.detail); return false;
         case HTTP1_MORE: return true;
         case HTTP1_HEAD:
-            if (http_outgoing_sent(&transfer->request))  // it is not needed any more
+            if (http_outgoing_sent(&transfer->request))  // a retry is not possible any more
                 http_outgoing_clear(&transfer->request);
             transfer->events->on_head(transfer->arg, transfer, transfer->answer.status);
             break;
         case HTTP1_BODY:
             if (!transfer->events->on_data(transfer->arg, piece) && !transfer->over)
-                transfer_fail(transfer, ERR_UPSTREAM_TRANSPORT, "the rest of the answer was not wanted");
+                transfer_fail(transfer, ERR_UPSTREAM_TRANSPORT, "the rest of the answer was refused");
             break;
         case HTTP1_END: transfer_complete(transfer, bytes.len == 0); return false;
         }
@@ -182,7 +182,7 @@ static bool transfer_feed(struct http_transfer *transfer, struct span bytes)
     }
 }
 
-// What came before the pause.
+// Delivers the bytes that came before the pause.
 static bool transfer_feed_held(struct http_transfer *transfer)
 {
     struct buf held = transfer->held;
@@ -202,8 +202,8 @@ static void transfer_at_close(struct http_transfer *transfer)
                                          : "the server closed the connection without an answer");
 }
 
-// Where the next bytes are read to. A body of known length goes where it is kept, if its owner has a place for it, with one
-// byte more: what follows it tells that the connection cannot be used again.
+// Where the next bytes are read to. A body of known length is read into the owner's memory, if body_room() provides it,
+// with one byte more: a byte after the body shows that the connection cannot be reused.
 static char *transfer_room(struct http_transfer *transfer, size_t *size)
 {
     const struct http1 *answer = &transfer->answer;
@@ -237,16 +237,16 @@ static void connection_read(struct http_connection *connection)
         }
         if (!transfer_feed(transfer, span_make(room, (size_t)count)))
             return;
-        if ((size_t)count < size && connection->plain)  // with TLS, curl may hold more than the socket
+        if ((size_t)count < size && connection->plain)  // with TLS, curl may have buffered more than the socket reports
             return;
     }
     if (connection->plain)
-        return;  // the socket says so again
+        return;  // the socket will report more data
     list_append(&client->unread, &connection->node);
     loop_timer_set(client->loop, &client->more, MORE_MS);
 }
 
-// There may be more to read than the socket tells; one that was paused is watched again.
+// Data may be buffered that the socket does not report. A connection that was paused is watched again.
 void http_transfer_read_on(struct http_connection *connection)
 {
     struct http_transfer *transfer = connection->transfer;
@@ -264,7 +264,7 @@ void http_transfer_ready(struct http_connection *connection, unsigned events)
 {
     if (connection->retired)
         return;
-    if (!connection->transfer) {  // idle: the server closed it, or talks without being asked
+    if (!connection->transfer) {  // idle: the server closed it, or sent unsolicited bytes
         http_connection_retire(connection);
         return;
     }
@@ -291,13 +291,15 @@ static void fail_opening(struct http_transfer *transfer, CURLcode code, const ch
     struct buf why = {0};
     buf_put_text(&why, problem);
     if (code == CURLE_PEER_FAILED_VERIFICATION)
-        buf_put_text(&why, "; its certificate must be for this name, in date, and of an authority that is trusted: the "
-                           "system's, or those of the server's tls.ca_file");
+        buf_put_text(
+            &why,
+            "; its certificate must be valid for this name and date, and issued by a trusted authority: one of the "
+            "system's, or one in the server's tls.ca_file");
     transfer_fail(transfer, failure_of(code), buf_text(&why));
     buf_release(&why);
 }
 
-// curl has opened a connection, or could not.
+// curl has opened a connection, or failed.
 void http_transfer_opened(struct http_connection *connection, CURLcode code)
 {
     struct http_transfer *transfer = connection->transfer;
@@ -307,7 +309,8 @@ void http_transfer_opened(struct http_connection *connection, CURLcode code)
     if (code == CURLE_OK)
         curl_easy_getinfo(connection->easy, CURLINFO_ACTIVESOCKET, &fd);
     if (connection->disallowed) {
-        transfer_fail(transfer, ERR_DENIED, "its address may not be connected to from here");
+        transfer_fail(transfer, ERR_DENIED,
+                      "connections to its address are not allowed; see allow_addresses in docs/oauth.md");
         return;
     }
     if (fd == CURL_SOCKET_BAD) {
@@ -318,12 +321,13 @@ void http_transfer_opened(struct http_connection *connection, CURLcode code)
     transfer_send(transfer);
 }
 
-// No server gets all our descriptors, however many of its answers are outstanding. True: a connection is opened for it.
+// The limit keeps one server from using up the descriptors, however many of its answers are outstanding. True: a
+// connection is opened for the transfer.
 bool http_transfer_go(struct http_transfer *transfer)
 {
     struct http_target *target = transfer->target;
     if (target->busy[transfer->urgent] >= (transfer->urgent ? HTTP_BUSY_URGENT_MAX : HTTP_BUSY_MAX)) {
-        list_append(&target->client->waiting, &transfer->node);  // until one of its connections is left
+        list_append(&target->client->waiting, &transfer->node);  // until one of its connections becomes free
         return false;
     }
     struct http_connection *connection = transfer->retried ? NULL : http_connection_find_idle(target);
@@ -401,7 +405,7 @@ int64_t http_transfer_retry_after(struct http_transfer *transfer)
     int64_t after = 0;
     if (text[strspn(text, "0123456789")] == '\0')
         after = strtoll(text, NULL, 10);
-    else if (*text >= 'A' && *text <= 'Z')  // a date begins with the day of the week; curl takes more for one
+    else if (*text >= 'A' && *text <= 'Z')  // a date begins with the day of the week; curl_getdate() accepts more
         after = (int64_t)curl_getdate(text, NULL) - clock_wall_s();
     return after <= 0 ? 0 : (after < RETRY_AFTER_MAX_S ? after : RETRY_AFTER_MAX_S) * 1000;
 }

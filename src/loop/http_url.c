@@ -1,4 +1,4 @@
-// Owns reading URLs, with libcurl's parser, so that we and the connection never read one differently.
+// Owns reading URLs, with libcurl's parser, so that a check and the connection never read one differently.
 #include "loop/http_url.h"
 #include "base/buf.h"
 #include "base/mem.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <strings.h>
 
-// An address is read as one: "127.0.0.1.example" is a name that anybody may have.
+// Only a literal address counts: "127.0.0.1.example" is a name that can resolve to any address.
 static bool is_local(const char *host)
 {
     struct in_addr address;

@@ -1,11 +1,11 @@
 // Owns the keeper: the small process above one server that ends the server's whole process tree.
 //
-//   gateway ── spawner ── keeper ── server ── whatever the server starts
+//   gateway ── spawner ── keeper ── server ── descendants of the server
 //      └───── control socket ──┘
 //
-// A keeper is a subreaper: a descendant whose parent has ended becomes the keeper's child, whatever session or process
-// group it is in. So killing children until none is left kills the whole tree. A keeper does that when the server has
-// exited, when SIGKILL is ordered, and when the control socket ends, which it does however the gateway ended.
+// A keeper is a subreaper: a descendant whose parent has ended becomes the keeper's child, in any session or process
+// group. So killing children until the keeper has no more kills the whole tree. A keeper does that when the server has
+// exited, when SIGKILL is ordered, and when the control socket ends, which happens however the gateway ended.
 //
 // A keeper is forked by the spawner, blocks all signals, logs nothing and has no descriptors but the two it waits on.
 // Guarded by tests/unit/loop/child_test.c and tests/e2e/servers/children.test.mjs.
@@ -26,14 +26,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// A process that the kernel holds (a file system that does not answer) does not die yet: the exit is reported after this.
+// A process blocked in the kernel (by a file system that does not answer) does not die yet: the exit is reported after
+// this time.
 #define TREE_MS 500
-#define SLOW_MS 50  // between two looks at it from then on
+#define SLOW_MS 50  // between two checks from then on
 
 struct keeper {
     int control, signals;
     pid_t leader;  // the server, which leads a process group
-    int status;    // as waitpid() gives it
+    int status;    // as returned by waitpid()
 };
 
 void keeper_tell(int control, enum keeper_event event, int value)
@@ -107,7 +108,7 @@ static void clear_signals(int signals)
         ;
 }
 
-// Reaps what was adopted meanwhile. The leader stays a zombie until the end, so that its process group id stays taken.
+// Reaps adopted children. The leader stays a zombie until the end, so that its process group id stays in use.
 static bool leader_exited(const struct keeper *keeper)
 {
     siginfo_t found = {0};
@@ -120,7 +121,7 @@ static bool leader_exited(const struct keeper *keeper)
     return false;
 }
 
-// False: the tree is to end.
+// False: end the tree.
 static bool obey(const struct keeper *keeper)
 {
     unsigned char signal;
@@ -175,7 +176,7 @@ void keeper_kill_children(const pid_t *spared, size_t count)
         close(fd);
 }
 
-// True while children are left.
+// True while the keeper has children.
 static bool reap(struct keeper *keeper)
 {
     pid_t pid;

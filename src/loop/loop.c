@@ -11,8 +11,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define TIMERS_A_TURN 256  // more may have been set at once; the rest has the next turn
-#define EVENTS_A_TURN 48   // few, so that what one turn holds stays in the cache
+#define TIMERS_A_TURN 256  // more may be due at once; the rest runs in the next turn
+#define EVENTS_A_TURN 48   // few, so that the data of one turn stays in the cache
 
 struct garbage {
     void *object;
@@ -56,7 +56,7 @@ static void reap(struct loop *loop)
     if (!loop->dead)
         return;
     stall_begin(&loop->stall);
-    // Releasing one object may hand in others.
+    // Releasing one object may put others into the list.
     for (size_t i = 0; i < loop->dead; i++)
         loop->garbage[i].release(loop->garbage[i].object);
     loop->dead = 0;
@@ -138,7 +138,7 @@ static void dispatch(struct loop *loop, const struct epoll_event *event)
 {
     struct loop_watch *watch = event->data.ptr;
     if (!watch->added)
-        return;  // taken out by an earlier event of this turn
+        return;  // removed by an earlier event of this turn
     const char *name = watch->name;
     unsigned events = 0;
     if (event->events & (EPOLLIN | EPOLLHUP | EPOLLERR))

@@ -2,11 +2,12 @@
 //
 //     offload_put ──► waiting ──► the worker runs it ──► finished ──► eventfd ──► done, on the loop's thread
 //
-// The worker is there only while there is work: in a process with a second thread the kernel counts the users of a file at
-// each read and write, which is 0.2 us of every call (docs/performance.md).
+// The worker exists only while there is work: in a process with a second thread, the kernel counts the users of a file
+// at each read and write, which costs 0.2 us of every call (docs/performance.md).
 //
-// The mutex guards both lists and the flags; a job itself is handed over, never shared. A worker that has nothing left to do is
-// detached when the next one starts, so that the loop never waits for a thread of low priority to end; the last one is joined.
+// The mutex guards both lists and the flags; a job itself is handed over, never shared. A worker without work is
+// detached when the next one starts, so that the loop never waits for a thread of low priority to end; the last one is
+// joined.
 #include "loop/offload.h"
 #include "base/mem.h"
 #include <errno.h>
@@ -20,23 +21,23 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BACKGROUND_NICE 10  // a tenth of the processor while the loop wants all of it
+#define BACKGROUND_NICE 10  // a tenth of the processor while the loop uses all of it
 
 struct offload {
     struct loop *loop;
-    struct loop_watch watch;  // the eventfd: something is in `finished`
+    struct loop_watch watch;  // the eventfd: `finished` is not empty
     pthread_t worker;
-    bool started;  // there is one, or it has ended and is neither detached nor joined
+    bool started;  // a thread exists, or has ended and is neither detached nor joined
     pthread_mutex_t lock;
     pthread_cond_t idle;
     struct list waiting, finished;
     size_t count, limit;  // of waiting
-    bool working;         // there is a worker that will look at `waiting` again
-    bool background;      // which yields the processor to the loop
+    bool working;         // a worker will check `waiting` again
+    bool background;      // the worker yields the processor to the loop
     bool stopping;
 };
 
-// For this thread alone, on Linux. If it fails the thread has the loop's priority.
+// For this thread alone, as Linux allows. If it fails, the thread has the loop's priority.
 static void yield_to_others(void)
 {
     struct sched_param none = {0};
@@ -68,7 +69,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-// What has finished by now; a `done` may put its job again.
+// Calls `done` of the finished jobs; it may put its job again.
 static void deliver(struct offload *pool)
 {
     struct list all;
@@ -96,7 +97,7 @@ static void on_finished(struct loop_watch *watch, unsigned events)
     deliver(watch->arg);
 }
 
-// Signals are the loop's: the worker blocks them all.
+// The loop handles signals: the worker blocks all of them.
 static bool start_worker(struct offload *pool)
 {
     sigset_t all, before;
@@ -153,7 +154,7 @@ void offload_free(struct offload *pool)
     pool->stopping = true;
     pthread_mutex_unlock(&pool->lock);
     if (pool->started)
-        pthread_join(pool->worker, NULL);  // what libraries keep for the thread is freed at its end
+        pthread_join(pool->worker, NULL);  // frees the memory that libraries keep for the thread
     loop_unwatch(pool->loop, &pool->watch);
     deliver(pool);
     close(pool->watch.fd);
@@ -172,7 +173,7 @@ bool offload_put(struct offload *pool, struct offload_job *job)
     pthread_mutex_unlock(&pool->lock);
     if (!start || start_worker(pool))
         return room;
-    list_remove(&job->node);  // there is nobody who could take it
+    list_remove(&job->node);  // without a worker, the job would never run
     pool->count--;
     pool->working = false;
     return false;
@@ -214,7 +215,7 @@ bool offload_wait(struct offload *pool, int64_t timeout_ms)
         while (pool->working && !late)
             late = pthread_cond_timedwait(&pool->idle, &pool->lock, &until) != 0;
         pthread_mutex_unlock(&pool->lock);
-        deliver(pool);  // which may put more
+        deliver(pool);  // which may put more jobs
         pthread_mutex_lock(&pool->lock);
         idle = !pool->working && list_empty(&pool->finished);
         pthread_mutex_unlock(&pool->lock);

@@ -1,4 +1,4 @@
-// Owns finding programs the way posix_spawnp() does, before there is anything to start.
+// Owns finding programs the way posix_spawnp() does, without starting them.
 #include "loop/program.h"
 #include "base/buf.h"
 #include <stdlib.h>
@@ -39,5 +39,5 @@ bool program_check(const char *command, const char *cwd, struct err *err)
     if (strpbrk(command, " \t"))
         return err_set(err, ERR_CONFIG, "\"%s\" is not a program; put its arguments in \"args\"", command);
     return path ? err_set(err, ERR_CONFIG, "%s%s%s is not an executable file", from, *from ? "/" : "", command)
-                : err_set(err, ERR_CONFIG, "\"%s\" is not in PATH; install it, or write its whole path", command);
+                : err_set(err, ERR_CONFIG, "\"%s\" is not in PATH; install it, or give its full path", command);
 }

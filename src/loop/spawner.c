@@ -1,7 +1,7 @@
 // Owns the spawner: the process that forks a keeper for each child process to be started.
 //
-// It is forked while the gateway is small, has one thread and has read no secret, so that a fork is cheap later and
-// nothing of the gateway's memory is copied into keepers. It ends when the gateway and all keepers have ended.
+// It is forked while the gateway is small, has one thread and has not read any secret, so that later forks are cheap
+// and copy none of the gateway's memory into keepers. It ends when the gateway and all keepers have ended.
 //
 // The spawner is a subreaper as well. If a keeper is killed, the processes below it become children of the spawner,
 // which kills every child that is not a keeper. Running servers survive the end of the spawner; the next start forks
@@ -52,8 +52,9 @@ static bool keepers_remove(struct keepers *keepers, pid_t pid)
     return false;
 }
 
-// False: there are no children. What a killed keeper leaves behind is killed, and then whatever that leaves behind. A server
-// runs as the same user as its keeper: if it stops the keeper, that goes on at once.
+// Reaps children, and kills the processes that a killed keeper left behind, one generation after the other. A server
+// runs as the same user as its keeper and may stop it: a stopped keeper is continued at once. False: the spawner has no
+// children.
 static bool reap(struct keepers *keepers)
 {
     pid_t pid;
@@ -107,7 +108,7 @@ static bool take_request(struct keepers *keepers, int socket, int signals)
     return got > 0;
 }
 
-// Nothing is inherited that would keep a pipe or a connection of the gateway open, or be hit by its signals.
+// Drops everything inherited that would keep a pipe or a connection of the gateway open, or react to its signals.
 static int settle_in(int socket, const struct rlimit *files)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -121,7 +122,7 @@ static int settle_in(int socket, const struct rlimit *files)
     signal(SIGCHLD, SIG_DFL);
     setrlimit(RLIMIT_NOFILE, files);
     prctl(PR_SET_NAME, "postern-spawner", 0, 0, 0);
-    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);  // our environment may hold secrets
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);  // the environment may hold secrets
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     return 3;
 }
@@ -150,11 +151,12 @@ static _Noreturn void run(int socket, const struct rlimit *files)
 
 // ---- in the gateway -------------------------------------------------------------------------
 
-// One for the process, whatever its loops.
+// One for the process, which all loops share.
 static struct {
-    bool known;           // `files` is set
-    struct rlimit files;  // as it was at first: a new spawner gives its children this, even if it was raised since
-    pid_t pid;            // 0: there is no spawner
+    bool known;  // `files` is set
+    // As at the start: a new spawner gives its children this limit, even if the gateway raised its own since.
+    struct rlimit files;
+    pid_t pid;  // 0: not running
     int socket;
 } spawner;
 

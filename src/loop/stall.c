@@ -1,7 +1,7 @@
-// Owns the stall watchdog of the event loop: times each callback, and what it says it is doing, by the coarse clock.
+// Owns the stall watchdog of the event loop: measures each callback, and its current activity, by the coarse clock.
 //
-// The coarse clock costs a tenth of the exact one and is right to a tick (4 ms or less), so callbacks can be timed one by
-// one. A callback may do several things in turn; the log line names the one that took longest.
+// The coarse clock costs a tenth of the exact one and is accurate to a tick (4 ms or less), so every callback can be
+// measured. A callback may have several activities in turn; the log line names the longest.
 #include "stall.h"
 #include "base/log.h"
 #include <time.h>

@@ -1,15 +1,15 @@
-// Stalls: callbacks of the event loop that run too long, which callback it was and what it was doing.
+// Stalls: callbacks of the event loop that run too long. The log names the callback and its activity.
 #ifndef LOOP_STALL_H
 #define LOOP_STALL_H
 
 #include "loop/loop.h"
 
 struct stall_note {
-    const char *doing, *server;  // NULL: not known
+    const char *doing, *server;  // NULL: unknown
 };
 
 struct stall {
-    int64_t began_ms, lap_ms;  // of the callback, and of what it is doing now
+    int64_t began_ms, lap_ms;  // when the callback began, and its current activity
     struct stall_note note;
     struct stall_note slowest;  // of this callback
     int64_t slowest_ms;

@@ -1,7 +1,7 @@
 // Owns the files of listening unix sockets, connections to them, and descriptors passed over them.
 //
-// A unix socket is created under a lock on its folder, so that of two gateways that start at once one finds the other. A file
-// that is there already is replaced only if it is a socket on which no process accepts.
+// A unix socket is created under a lock on its folder, so that of two gateways that start at the same time, the second
+// detects the first. An existing file is replaced only if it is a socket on which no process accepts.
 #include "loop/unix_socket.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -65,7 +65,7 @@ bool unix_socket_peer(int fd, struct unix_socket_peer *peer)
     return true;
 }
 
-// Clears the path: nothing is there, or a socket on which no process accepts, which is removed.
+// Clears the path: it is free already, or a socket on which no process accepts, which is removed.
 static bool clear_path(const struct sockaddr_un *name, struct err *err)
 {
     const char *path = name->sun_path;
@@ -74,7 +74,7 @@ static bool clear_path(const struct sockaddr_un *name, struct err *err)
         return errno == ENOENT || err_set(err, ERR_CONFIG, "cannot listen on unix:%s: %s", path, strerror(errno));
     if (!S_ISSOCK(there.st_mode))
         return err_set(err, ERR_CONFIG,
-                       "cannot listen on unix:%s: something that is not a socket is there; move it away, or choose "
+                       "cannot listen on unix:%s: the existing file is not a socket; move it away, or choose "
                        "another path",
                        path);
     struct unix_socket_peer holder = {0};
@@ -88,7 +88,7 @@ static bool clear_path(const struct sockaddr_un *name, struct err *err)
                err_set(err, ERR_CONFIG, "cannot listen on unix:%s: cannot remove the stale socket: %s", path,
                        strerror(errno));
     if (why == EACCES || why == EPERM)
-        return err_set(err, ERR_CONFIG, "cannot listen on unix:%s: a socket is there that may not be opened: %s", path,
+        return err_set(err, ERR_CONFIG, "cannot listen on unix:%s: the existing socket may not be opened: %s", path,
                        strerror(why));
     char pid[32] = "";
     if (holder.pid)
@@ -110,7 +110,7 @@ bool unix_socket_adopt(struct unix_socket_file *file, const char *path)
 static int bind_path(struct unix_socket_file *file, const struct sockaddr_un *name, mode_t mode, struct err *err)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    mode_t before = umask(0777 & ~mode);  // so it never has another mode, not even for a moment
+    mode_t before = umask(0777 & ~mode);  // so it never has another mode
     bool bound = fd >= 0 && bind(fd, (const struct sockaddr *)name, sizeof *name) == 0;
     umask(before);
     if (bound && unix_socket_adopt(file, name->sun_path) && listen(fd, BACKLOG) == 0)

@@ -1,11 +1,11 @@
-// Owns stdio framing: newline-delimited and Content-Length, detected per message, bounded.
+// Owns stdio framing: newline-delimited or Content-Length, detected for each message, of bounded size.
 #include "mcp/frame.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <strings.h>
 
 #define HEADER_MAX 4096
-#define HEAD_MIN 64  // of a body that is too large, before it is reported
+#define HEAD_MIN 64  // bytes of a body that is too large, before it is reported
 #define KEPT_ROOM (1U << 20)
 
 void frame_init(struct frame *frame, size_t max) { *frame = (struct frame){.max = max}; }
@@ -53,10 +53,10 @@ static bool is_header(struct span text)
     return text.len >= n && strncasecmp(text.at, name, n) == 0;
 }
 
-// The length of a header block that is whole, and that of the body it announces.
+// Finds the length of a complete header block, and the length of the body that it announces.
 static bool read_head(struct span text, size_t *head, size_t *size)
 {
-    size_t seen = text.len < HEADER_MAX ? text.len : HEADER_MAX;  // not the body, which may come in many pieces
+    size_t seen = text.len < HEADER_MAX ? text.len : HEADER_MAX;  // without the body, which may arrive in many pieces
     const char *lf = memmem(text.at, seen, "\n\n", 2), *crlf = memmem(text.at, seen, "\r\n\r\n", 4);
     const char *end = crlf && (!lf || crlf < lf) ? crlf + 4 : lf ? lf + 2 : NULL;
     if (!end)
@@ -71,7 +71,7 @@ static bool read_head(struct span text, size_t *head, size_t *size)
     return true;
 }
 
-// At "Content-Length: …": the header block, then so many bytes.
+// Reads a message that begins with "Content-Length: …": a header block, and a body of that length.
 static enum frame_status next_counted(struct frame *frame, struct span text, struct span *out)
 {
     size_t head, size;
@@ -104,7 +104,7 @@ static enum frame_status next_line(struct frame *frame, struct span text, struct
     const char *newline = text.len > looked ? memchr(text.at + looked, '\n', text.len - looked) : NULL;
     if (!newline) {
         frame->scanned = frame->in.len;
-        if (text.len <= frame->max + 1)  // the one more may be the CR of the line end
+        if (text.len <= frame->max + 1)  // the extra byte may be the CR of the line end
             return FRAME_MORE;
         frame->skipping = true;
         *out = text;
@@ -139,7 +139,7 @@ static bool skip(struct frame *frame)
     return newline != NULL;
 }
 
-// There is no memory for the rest of a message, however it goes on.
+// Drops a message whose rest cannot be kept for lack of memory.
 static void drop_message(struct frame *frame)
 {
     struct span text = rest(frame);
@@ -169,7 +169,7 @@ char *frame_room(struct frame *frame, size_t want, size_t *room)
     return frame->in.at + frame->in.len;
 }
 
-// Everything was handed on: what a large line took is freed now, since the next one may be long in coming.
+// Frees the memory of a large message after it was consumed, because the next one may take a long time to arrive.
 static void give_back(struct frame *frame)
 {
     if (frame->in.room <= KEPT_ROOM)
@@ -178,7 +178,7 @@ static void give_back(struct frame *frame)
     frame->start = frame->scanned = 0;
 }
 
-// White space and byte order marks between messages, in any order.
+// Skips white space and byte order marks between messages, in any order.
 static struct span without_blanks(struct span text)
 {
     size_t before;

@@ -31,7 +31,7 @@ static void set_method(struct message *out, struct span raw)
     buf_release(&decoded);
 }
 
-// Known members, each at most once whatever the mode: two ids or two methods are never harmless.
+// The known members. Each may occur only once in either mode, because two ids or two methods are always ambiguous.
 struct members {
     struct span jsonrpc, id, method, params, result, error;
 };
@@ -53,7 +53,7 @@ static bool take_member(struct members *m, struct span key, struct span value)
     return true;
 }
 
-// Servers write their logs to standard output as JSON: without "jsonrpc" nothing is taken for an answer.
+// Some servers write JSON logs to standard output, so an object without "jsonrpc" is not taken for an answer.
 static enum message_role role_of(const struct members *m)
 {
     return m->method.at || m->params.at                     ? MESSAGE_ASKS
@@ -127,7 +127,7 @@ bool message_parse(struct span text, bool strict, struct message *out, struct er
     struct scan scan;
     struct members m = {0};
     if (strict) {
-        // The whole text once, with duplicates refused at every level; then its members.
+        // Scan the whole text once, refusing duplicates at every level, and then its members.
         struct span value;
         if (!scan_document(text, true, &value, err))
             return false;
@@ -248,7 +248,7 @@ static void blank(char *at, const char *end, char c)
         *at = ' ';
 }
 
-// Piece by piece, so that a large text is taken from memory only once.
+// Works in blocks, so that a large text is read from memory only once.
 void message_flatten(char *text, size_t len)
 {
     const size_t piece = 8192;

@@ -1,11 +1,11 @@
-// Owns the members of parameters: the one walk that finds those that a method has, and refuses what a server may take for one.
+// Owns the members of params: a single walk finds those that the method defines, and refuses those that a server may take for one.
 //
-// Parameters are forwarded as they came. A server may ignore the case of member names (Go's encoding/json, .NET), end
-// them at U+0000 or drop a lone surrogate, and then takes "Name" for "name": other than what was routed, judged and
-// counted here. So a member that could be taken for one that its method has is refused, and every one with U+0000. What callers answer to a
-// server's question is not checked: nothing in it is judged.
+// Params are forwarded unchanged. A server may ignore the case of member names (Go's encoding/json, .NET), end them at U+0000 or
+// drop a lone surrogate. It would then read "Name" as "name", although the gateway routed, authorized and counted the value of
+// "name". So a member that could be taken for one that the method defines is refused, and so is every member with U+0000. Answers of
+// callers to questions of servers are not checked, because the policy does not evaluate them.
 //
-// Names, URIs and their like are bounded: every phase, the audit and the log look at them.
+// The length of names, URIs and similar members is bounded, because every phase, the audit and the log process them.
 #include "mcp/params.h"
 #include "base/check.h"
 #include "base/fold.h"
@@ -13,7 +13,7 @@
 
 typedef const char *const members[6];  // NULL at the end
 
-// Of every method and notification that callers send, in all revisions.
+// The params of every method and notification that callers send, in all revisions.
 static members in_params[METHODS] = {
     [METHOD_TOOLS_CALL] = {"name", "arguments", "task", "_meta"},
     [METHOD_TOOLS_LIST] = {"cursor", "_meta"},
@@ -39,7 +39,7 @@ static members in_params[METHODS] = {
     [METHOD_TASK_STATUS] = {"taskId", "_meta"},
 };
 
-// Of the objects in there that the gateway reads or writes to.
+// The members of objects in the params that the gateway reads or changes.
 static const struct {
     const char *name;
     members members;
@@ -89,7 +89,7 @@ static bool is_known(members known, struct span key)
     return false;
 }
 
-// Is the key one of these for a server that drops lone surrogates, or that ends the key at the first of them?
+// True if the key is one of these for a server that drops lone surrogates, or ends the key at the first of them.
 static bool is_known_without_halves(members known, struct span key)
 {
     struct buf whole = {0};
@@ -107,7 +107,7 @@ static bool is_known_without_halves(members known, struct span key)
     return known_one;
 }
 
-// The member that the key is, letter by letter; NULL if it is another one. False: a server may take it for one it is not.
+// Finds the known member with exactly this name, or NULL. False: a server may take the key for a known member that it is not.
 static bool find_member(members known, struct span key, const char **out)
 {
     *out = NULL;
@@ -153,7 +153,7 @@ static void read_object(members known, const char *in, struct span object, struc
             out->ambiguous = key;
         if (!member)
             continue;
-        CHECK(out->count < PARAMS_KNOWN_MAX);  // each is there once at most
+        CHECK(out->count < PARAMS_KNOWN_MAX);  // each occurs at most once
         out->known[out->count++] = (struct params_member){in, member, value};
         check_length(&out->known[out->count - 1], out);
         if ((!in || is_in(in, "_meta")) && scan_is_object(value))

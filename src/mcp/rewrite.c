@@ -9,8 +9,8 @@ struct rewrite {
     rewrite_fn *fn;
     void *arg;
     struct buf *out;
-    struct pieces *pieces;  // whose end `out` is, if what stays is shared
-    struct blob *owner;     // with that
+    struct pieces *pieces;  // of rewrite_shared(), or NULL; `out` is its tail
+    struct blob *owner;     // shares the unchanged parts
     const char *copied;     // everything before this is in `out`
     bool changed;
 };
@@ -41,7 +41,7 @@ static void at_end(struct rewrite *rewrite, size_t rule, struct span value)
 
 static bool is_star(const char *step) { return step[0] == '*' && (step[1] == '\0' || step[1] == ':'); }
 
-// The type that a step wants; NULL: it wants none.
+// The `type` that a step requires, or NULL.
 static const char *type_wanted(const char *step) { return is_star(step) && step[1] ? step + 2 : NULL; }
 
 static bool has_type(struct span value, const char *type)
@@ -58,7 +58,7 @@ static bool fits(const char *step, struct span key, struct span value)
     return is_star(step) && (!type || has_type(value, type));
 }
 
-// One member or element: go on with the rules whose next step it is.
+// Follows the rules whose next step is this member or element.
 static void step(struct rewrite *rewrite, struct span key, struct span value, size_t depth, uint32_t active)
 {
     uint32_t below = 0;
@@ -77,7 +77,7 @@ static void step(struct rewrite *rewrite, struct span key, struct span value, si
         walk(rewrite, value, depth + 1, below);
 }
 
-// The rules whose next step an object is that stands in place of an array.
+// The rules whose next step matches an object in place of an array.
 static uint32_t alone(const struct rewrite *rewrite, struct span object, size_t depth, uint32_t active)
 {
     uint32_t mine = 0;

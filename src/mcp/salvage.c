@@ -1,14 +1,14 @@
-// Owns looking into a server's message that is not valid JSON, such as a list with invalid UTF-8 in one description.
+// Owns the recovery of a server's message that is not valid JSON, such as a list with invalid UTF-8 in one description.
 //
-// It finds the ends of strings and the pairs of brackets, as far as they go, in bounded time and whatever the bytes
-// are. Nothing of what it finds is trusted: an id is only compared or sent back, and a list is parsed again.
+// It matches strings and brackets as far as possible, in bounded time for any input. The results are not trusted: an id is only
+// compared or sent back, and a list is parsed again.
 #include "mcp/salvage.h"
 #include "base/scan.h"
 
 #define DEPTH_MAX (SCAN_DEPTH_MAX - 3)  // of an item in a list in a result in a message
-#define INVALID_MAX 10000               // items of a list; each takes its time
+#define INVALID_MAX 10000               // invalid items of a list, to bound the time
 
-// Unlike scan_walk(), also of a container that does not end.
+// Like scan_walk(), but also for a container without an end.
 static struct scan_walk walk_inside(struct span container, char open)
 {
     bool is_one = container.at && container.len && container.at[0] == open;
@@ -28,7 +28,7 @@ static bool is_valid(struct span element)
     return scan_document(element, false, &value, &(struct err){0}) && scan_depth(value) <= DEPTH_MAX;
 }
 
-// An id that does not go on after the end of the text.
+// True if the value is an id, and is not cut off by the end of the text.
 static bool is_id(struct span value, struct span text)
 {
     return (scan_is_string(value) || scan_is_number(value)) && value.len <= MESSAGE_ID_MAX && is_valid(value) &&

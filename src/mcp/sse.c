@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #define BOM_SIZE 3
-#define KEPT_ROOM ((size_t)1 << 20)  // what one large event took beyond that is given back
+#define KEPT_ROOM ((size_t)1 << 20)  // bytes of buffer to keep after a large event
 
 void sse_init(struct sse_parser *parser, size_t max)
 {
@@ -43,7 +43,7 @@ static void take_retry(struct sse_parser *parser, struct span value)
     parser->retry_ms = ms;
 }
 
-// As much as may be kept.
+// Appends data, up to the maximum.
 static void put_data(struct sse_parser *parser, struct span part)
 {
     struct buf *data = &parser->data;
@@ -133,8 +133,8 @@ static enum sse_status end_line(struct sse_parser *parser, struct span line, str
     return SSE_MORE;
 }
 
-// A part of a line that came in parts. As soon as it is known to be a data line, its value goes where the event is gathered:
-// a large one is in memory once.
+// Takes a part of a line that arrives in parts. As soon as it is known to be a data line, its value goes directly to the event, so
+// that a large event is in memory only once.
 static void put_part(struct sse_parser *parser, struct span part)
 {
     struct buf *line = &parser->line;

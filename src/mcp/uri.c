@@ -43,7 +43,7 @@ bool uri_is_web(struct span uri)
 
 bool uri_matches_template(struct span uri, struct span t)
 {
-    // Greedy matching with one remembered wildcard, as for file globs: linear enough, no recursion.
+    // Greedy matching that remembers one wildcard, as for file globs, without recursion.
     size_t u = 0, p = 0, back_u = 0, back_p = 0;
     bool back = false;
     while (u < uri.len) {

@@ -1,8 +1,8 @@
-// Owns how a SQLite file of ours is opened: its rights, its pragmas, whether it is ours and sound, migrating one of an older
-// version, and errors in words.
+// Owns opening SQLite files: permissions, pragmas, checking that a file is ours and sound, migrating a file of an older
+// version, and error messages.
 //
-// WAL, so that readers and one writer go on beside each other in many processes; synchronous FULL, so that what was
-// committed survives a loss of power; secure_delete, so that what was deleted is overwritten.
+// WAL, so that readers and one writer in many processes do not block each other; synchronous FULL, so that committed
+// data survives a loss of power; secure_delete, so that deleted data is overwritten.
 //
 // All steps of a migration and the new version are one transaction: after kill -9 the file is of the old version or of the
 // new one, and complete (tests/unit/store/db_test.c).
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 enum { BUSY_STEPS = 2500, BUSY_STEP_MS = 7, CHECKED_BYTES = 64 << 20 };  // 10 s in all
-enum { NEW_FILE = -1 };                                                  // in the place of its version
+enum { NEW_FILE = -1 };                                                  // instead of its version
 #define CIFS_MAGIC 0xFF534D42UL
 #define SMB2_MAGIC 0xFE534D42UL
 
@@ -35,7 +35,8 @@ bool db_fail(struct db *db, struct err *err)
         return err_set(err, ERR_CONFIG, "%s: not %s, or a damaged one (%s); %s", db->path, db->kind->what, said,
                        db->kind->if_lost);
     case SQLITE_FULL:
-        return err_set(err, ERR_SYSTEM, "%s: no room left (%s); what was stored before is intact", db->path, said);
+        return err_set(err, ERR_SYSTEM, "%s: cannot write (%s); free disk space; data that was stored before is intact",
+                       db->path, said);
     case SQLITE_CANTOPEN:
         return err_set(err, ERR_CONFIG, "%s: cannot be opened (%s)", db->path,
                        strerror(sqlite3_system_errno(db->sqlite)));
@@ -97,14 +98,14 @@ static char *folder_of(const char *path)
     return slash ? mem_copy(path, slash == path ? 1 : (size_t)(slash - path)) : mem_string(".");
 }
 
-// Whoever may write to the folder could put another file in the place of this one.
+// A user that may write to the folder could replace the file.
 static bool check_folder(const struct db *db, const char *folder, struct err *err)
 {
     struct stat is;
     struct statfs system;
     if (stat(folder, &is) != 0 || statfs(folder, &system) != 0)
-        return err_set(err, ERR_CONFIG, "%s: its folder: %s; make it, or name another one with $POSTERN_STATE",
-                       db->path, strerror(errno));
+        return err_set(err, ERR_CONFIG, "%s: its folder: %s; create it, or set $POSTERN_STATE to another one", db->path,
+                       strerror(errno));
     if (!db->kind->open && is.st_uid != geteuid() && is.st_uid != 0)
         return err_set(err, ERR_CONFIG, "%s: belongs to another user (uid %ld); chown it, or name another folder",
                        folder, (long)is.st_uid);
@@ -117,14 +118,14 @@ static bool check_folder(const struct db *db, const char *folder, struct err *er
     return true;
 }
 
-// Only for the owner; SQLite gives its other files the same mode. An existing file is only looked at: closing a
-// descriptor of it would drop the locks of others in this process.
+// Creates the file for the owner only; SQLite gives its other files the same mode. An existing file is only checked with
+// stat: closing a descriptor of it would drop the locks of other descriptors in this process.
 static bool check_file(const struct db *db, struct err *err)
 {
     struct stat is;
     int fd = open(db->path, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0 && errno != EEXIST)
-        return err_set(err, ERR_CONFIG, "%s: cannot be made: %s", db->path, strerror(errno));
+        return err_set(err, ERR_CONFIG, "%s: cannot be created: %s", db->path, strerror(errno));
     if (fd >= 0)
         close(fd);
     if (stat(db->path, &is) != 0)
@@ -141,7 +142,7 @@ static bool check_file(const struct db *db, struct err *err)
     return true;
 }
 
-// ---- what is in it --------------------------------------------------------------------------
+// ---- the content -----------------------------------------------------------------------------
 
 static bool is_sound(struct db *db, struct err *err)
 {
@@ -153,7 +154,7 @@ static bool is_sound(struct db *db, struct err *err)
     return ok;
 }
 
-// The step that leads on from this version, or NULL.
+// The step that migrates from this version, or NULL.
 static const struct db_migration *find_step(const struct db_kind *kind, int64_t version)
 {
     const struct db_migration *step = kind->migrations;
@@ -162,7 +163,7 @@ static const struct db_migration *find_step(const struct db_kind *kind, int64_t 
     return step && step->sql ? step : NULL;
 }
 
-// Is this file ours, and not of a version that came after us? *version: NEW_FILE if nothing is in it.
+// Is this file ours, and not of a newer version? *version: NEW_FILE if the file is empty.
 static bool check_content(struct db *db, int64_t *version, struct err *err)
 {
     int64_t application, tables, pages, page_size;
@@ -188,11 +189,12 @@ static bool check_steps(const struct db *db, int64_t version, struct err *err)
 {
     for (int64_t at = version; version != NEW_FILE && at < db->kind->version; at++)
         if (!find_step(db->kind, at))
-            return err_set(err, ERR_CONFIG,
-                           "%s: made by an older version of postern (format %" PRId64
-                           ", this one has %d) and cannot be migrated; move it away, and a new one is made; that "
-                           "version can still read it",
-                           db->path, version, db->kind->version);
+            return err_set(
+                err, ERR_CONFIG,
+                "%s: made by an older version of postern (format %" PRId64
+                ", this one has %d) and cannot be migrated; move it away, and a new one will be created; that "
+                "version can still read it",
+                db->path, version, db->kind->version);
     return true;
 }
 
@@ -231,7 +233,7 @@ static bool set_version(struct db *db, struct err *err)
     return db_run(db, sql, err);
 }
 
-// The version is read again under the lock: another process may have been faster.
+// The version is read again under the lock: another process may have migrated the file.
 static bool bring_up_to_date(struct db *db, struct err *err)
 {
     int64_t version;
@@ -250,8 +252,8 @@ static bool bring_up_to_date(struct db *db, struct err *err)
     return true;
 }
 
-// Another process writes. SQLite's own handler sleeps up to 100 ms at a time and may never meet one of the short gaps
-// that a busy writer leaves between two transactions: short and uneven pauses do.
+// Another process writes. SQLite's own handler sleeps up to 100 ms at a time and may miss the short gaps that a busy
+// writer leaves between two transactions; short, uneven pauses find them.
 static int on_busy(void *arg, int times)
 {
     (void)arg;
@@ -311,7 +313,7 @@ bool db_open_to_read(struct db *db, const struct db_kind *kind, char *path, stru
 
 // ---- a copy ---------------------------------------------------------------------------------
 
-// What was not yet moved from the log to the file would be missing from a copy.
+// Changes that are still in the write-ahead log would be missing from a copy of the file.
 static bool check_seed(const char *path, struct err *err)
 {
     struct stat is;
@@ -327,7 +329,8 @@ static bool check_seed(const char *path, struct err *err)
     bool whole = stat(buf_text(&log), &is) != 0 || is.st_size == 0;
     buf_release(&log);
     return whole || err_set(err, ERR_CONFIG,
-                            "%s: there is a %s-wal with more of it; make a whole copy with: sqlite3 store.db \".backup "
+                            "%s: %s-wal has changes that are not in this file; make a complete copy with: sqlite3 "
+                            "store.db \".backup "
                             "COPY\"",
                             path, path);
 }

@@ -1,10 +1,10 @@
 // Owns records and leases in SQLite: the two tables, the counter of generations, and each change as one transaction.
 //
 // Every change takes the next number of the one row in `counter` as its generation, in its own transaction: numbers are
-// never given out twice, and whoever remembers the newest one sees whether anything changed since.
+// never used twice, and comparing the newest number with an earlier one shows whether anything has changed since.
 //
 // A lease is held while  now < until <= now + length.  The second half is for a clock that starts again from zero (after
-// a restart of the machine): without it an old lease could hold for days. What is not held is deleted by the next take.
+// a restart of the machine): without it an old lease could hold for days. Leases that are not held are deleted by the next take.
 #include "store/record.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -47,7 +47,7 @@ static const char *const sql_of[] = {
 static const struct db_kind kind = {
     .what = "a store of postern",
     .if_lost =
-        "nothing was changed: restore a backup, or move the file away, and all users connect their servers again",
+        "nothing was changed: restore a backup, or move the file away; then all users must connect their servers again",
     .application = 0x506f7372,
     .version = 1,
     .readable = 1,
@@ -72,14 +72,14 @@ static const struct option rows[] = {
     {.name = "path",
      .type = OPTION_STRING,
      .offset = AT(path),
-     .help = "The database (SQLite) of what must outlive the process: users' tokens (sealed) and client registrations; "
-             "store.db in `$POSTERN_STATE`, `$XDG_STATE_HOME/postern` or `~/.local/state/postern` if absent."},
+     .help = "The database (SQLite) of state that must outlive the process: users' tokens (sealed) and client "
+             "registrations; store.db in `$POSTERN_STATE`, `$XDG_STATE_HOME/postern` or `~/.local/state/postern` if "
+             "absent."},
     {.name = "seed",
      .type = OPTION_STRING,
      .offset = AT(seed),
-     .help =
-         "Instead of `path`: a store that is only read, such as a mounted secret. All that changes is kept in memory "
-         "and lost at the end; see docs/operations.md."},
+     .help = "Instead of `path`: a store that is only read, such as a mounted secret. All changes are kept in memory "
+             "and lost when the process ends; see docs/operations.md."},
     {0},
 };
 #undef AT
@@ -88,7 +88,7 @@ static bool check(void *object, const struct option_place *place, struct err *er
 {
     const struct record_config *config = object;
     return !config->path || !config->seed ||
-           err_set(err, ERR_CONFIG, "%s: %s: give either \"path\" or \"seed\"", place->file, place->path);
+           err_set(err, ERR_CONFIG, "%s: %s: set either \"path\" or \"seed\", not both", place->file, place->path);
 }
 
 const struct option_table record_options = {"Store (store)", sizeof(struct record_config), rows, check};
@@ -127,7 +127,7 @@ char *record_place(const struct record_config *config)
 bool record_is_there(const struct record_config *config)
 {
     char *path = record_place(config);
-    bool there = config->seed || access(path, F_OK) == 0;  // a seed must be: that it is not is for record_open() to say
+    bool there = config->seed || access(path, F_OK) == 0;  // a seed must exist: record_open() reports if it does not
     free(path);
     return there;
 }
@@ -190,7 +190,7 @@ static void reset(sqlite3_stmt *statement)
     sqlite3_clear_bindings(statement);
 }
 
-// How many rows it changed: RECORD_NO is none.
+// The number of rows that the statement changed; RECORD_NO: 0.
 static enum record_answer change(struct record_store *store, sqlite3_stmt *statement, struct err *err)
 {
     enum record_answer answer = RECORD_FAILED;
@@ -273,7 +273,8 @@ enum record_answer record_put(struct record_store *store, struct record_name nam
 {
     int64_t next = 0;
     if (name.key.len > RECORD_KEY_MAX || value.len > RECORD_VALUE_MAX) {
-        (void)err_set(err, ERR_TOO_LARGE, "a record of %zu bytes under a key of %zu", value.len, name.key.len);
+        (void)err_set(err, ERR_TOO_LARGE, "cannot store a record of %zu bytes under a key of %zu bytes: too large",
+                      value.len, name.key.len);
         return RECORD_FAILED;
     }
     if (!db_begin(&store->db, err))
@@ -309,7 +310,7 @@ enum record_answer record_delete(struct record_store *store, struct record_name 
     return end(store, answer, err);
 }
 
-// One row at a time by its key: no transaction stays open, so `visit` may change what it sees.
+// One row at a time by its key: no transaction stays open, so `visit` may change the records.
 bool record_scan(struct record_store *store, struct record_name name,
                  bool (*visit)(void *arg, const struct record *record), void *arg, struct err *err)
 {
@@ -339,7 +340,7 @@ bool record_newest(struct record_store *store, int64_t *generation, struct err *
 
 // ---- leases ---------------------------------------------------------------------------------
 
-// Is it held now? A look without the right to write, so that those who wait do not stand in the holder's way.
+// Is the lease held now? Checked without a write lock, so that processes that wait do not block the holder.
 static enum record_answer look(struct record_store *store, struct span name, int64_t now, int64_t *free_in_ms,
                                struct err *err)
 {

@@ -1,4 +1,4 @@
-// Owns the place where state is kept: the state folder, and paths in it.
+// Owns the location of state: the state folder, and paths in it.
 #include "store/state.h"
 #include "base/buf.h"
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-// Owns the store as the loop sees it: the records, their worker, and jobs on their way.
+// Owns the store on the loop's side: the records, their worker, and jobs in progress.
 #include "store/store.h"
 #include "base/buf.h"
 #include "base/mem.h"
@@ -12,7 +12,7 @@ struct store {
     struct offload *pool;
     struct record_store *records;  // the worker's
     struct loop *loop;
-    struct loop_watch written;  // an inotify descriptor of the log that every change is written to first
+    struct loop_watch written;  // inotify on the write-ahead log, which every change is written to first
     void (*on_news)(void *arg, enum store_news news);
     void *arg;
 };
@@ -29,7 +29,7 @@ static void done(struct offload_job *offload)
     job->done(job);
 }
 
-// ---- who writes -----------------------------------------------------------------------------
+// ---- changes of others ----------------------------------------------------------------------
 
 static void on_told(struct loop_watch *watch, unsigned events)
 {

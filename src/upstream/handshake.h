@@ -4,7 +4,7 @@
 
 #include "upstream.h"
 
-// Sends initialize. Its answer ends in transport.greet(), or in on_lost() if the server cannot be used.
+// Sends initialize. Its answer leads to transport.greet(), or to on_lost() if the server cannot be used.
 void handshake_start(struct upstream *upstream);
 
 #endif

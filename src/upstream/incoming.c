@@ -1,14 +1,14 @@
-// Owns reading what one HTTP transfer brings: events in slices, or a body, within the budget.
+// Owns reading the response of one HTTP transfer: events in slices, or a body, within the budget.
 //
-// Three things hold it back (is_held): a large message that is being parsed, a pause of the upstream, and want of room. Then the
-// transfer is paused, and bytes that have come already wait in `held`. The same after a slice, until the loop has had its turn.
+// Three conditions stop it (is_held): a large message that is being parsed, a pause of the upstream, and an exhausted budget. Then
+// the transfer is paused, and bytes that have already arrived wait in `held`. The same happens after a slice, until the next turn.
 // Guarded by tests/unit/upstream/transport_http_test.c and transport_sse_test.c.
 #include "incoming.h"
 #include "message.h"
 #include "receive.h"
 #include "request.h"
 
-// Events of one stream that are handed on in a turn: then the others have their turn, however much this one talks.
+// Events of one stream that are delivered in a turn, so that a busy server does not delay the others.
 #define EVENTS_A_TURN 128
 #define RESERVE_MAX ((size_t)1 << 20)
 
@@ -62,13 +62,13 @@ void incoming_release(struct incoming *incoming)
     buf_release(&incoming->held);
 }
 
-// What of it is in memory.
+// The bytes of the response in memory.
 static size_t kept(const struct incoming *incoming)
 {
     return incoming->body.len + incoming->held.len + incoming->parser.data.len + incoming->parser.line.len;
 }
 
-// Is there room for so many bytes in all? False: nothing more is read until there is.
+// Takes memory for so many bytes in all from the budget. False: nothing more is read until the budget has them.
 static bool find_room(struct incoming *incoming, size_t bytes)
 {
     if (intake_cover(&incoming->intake, bytes))
@@ -88,7 +88,7 @@ void incoming_expect(struct incoming *incoming, size_t bytes)
         (void)find_room(incoming, bytes);
 }
 
-// A server that is being given up is not read any more: the end of the turn takes the wire away.
+// The wire of a server that is being given up is freed at the end of the turn, so nothing more is read from it.
 static bool is_held(const struct incoming *incoming)
 {
     return incoming->parsing || incoming->upstream->paused || incoming->upstream->losing ||
@@ -102,7 +102,7 @@ static void on_stray(struct incoming *incoming, struct span data)
     struct message message;
     struct err err;
     if (data.len <= MESSAGE_LARGE && message_parse(data, false, &message, &err) && message.kind == MESSAGE_REQUEST)
-        upstream_message_refuse(incoming->upstream, message.id, -32603, "the request this belongs to is over");
+        upstream_message_refuse(incoming->upstream, message.id, -32603, "the related request has ended");
 }
 
 static void on_parsed(void *arg, struct parsing *parsing);
@@ -125,7 +125,7 @@ static void on_event(struct incoming *incoming, const struct sse_event *event)
     }
 }
 
-// Hands on the events of a slice; the rest waits. False: it is not wanted.
+// Delivers the events of a slice; the rest waits in `held`. False: the transfer was cancelled.
 static bool feed(struct incoming *incoming, struct span bytes)
 {
     struct sse_event event;
@@ -150,13 +150,13 @@ static bool feed(struct incoming *incoming, struct span bytes)
 
 // ---- bytes ----------------------------------------------------------------------------------
 
-// False: the rest is not wanted.
+// False: the transfer was cancelled, or the body is too large.
 static bool take(struct incoming *incoming, struct span bytes)
 {
     bool more = true;
     if (incoming->events)
         more = feed(incoming, bytes);
-    else if (bytes.at == incoming->body.at + incoming->body.len)  // of incoming_body_room()
+    else if (bytes.at == incoming->body.at + incoming->body.len)  // was read into incoming_body_room()
         incoming->body.len += bytes.len;
     else
         buf_put_span(&incoming->body, bytes);
@@ -207,7 +207,7 @@ static void on_more(struct loop_task *task)
         go_on(incoming);
 }
 
-// The stream goes on after a large message.
+// Continues with the stream behind a large message.
 static void on_parsed(void *arg, struct parsing *parsing)
 {
     struct incoming *incoming = arg;

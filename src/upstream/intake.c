@@ -1,7 +1,7 @@
-// Owns what a server's messages hold of a budget while they are read, and waiting for room.
+// Owns the budget hold of a server's messages while they are read, and the wait for an exhausted budget.
 //
-// Bytes are counted before they are kept. Without room the transport stops reading, and what it has of the last block waits
-// beside; so a connection that waits keeps at most one block that does not count.
+// Bytes are counted before they are kept. If the budget is exhausted, the transport stops reading and keeps the rest of the last
+// block; so a connection that waits has at most one block that is not counted.
 #include "intake.h"
 #include "base/log.h"
 #include "receive.h"
@@ -24,7 +24,7 @@ void intake_open(struct intake *intake, struct upstream *upstream, struct budget
 
 bool intake_waits(const struct intake *intake) { return intake->held.wanted > 0; }
 
-// Not for more than one message may have: what is longer is not kept, and nothing waits for room above the reserve.
+// Takes at most the maximum of one message: a longer message is dropped, so it need not wait.
 bool intake_cover(struct intake *intake, size_t bytes)
 {
     const struct budget *full;
@@ -32,7 +32,7 @@ bool intake_cover(struct intake *intake, size_t bytes)
     if (needed <= taken || budget_await(&intake->held, needed - taken, &full))
         return true;
     if (!intake->told)
-        log_info("reading from a server waits for room", LOG_STR("server", intake->upstream->server->name),
+        log_info("reading from a server waits for memory", LOG_STR("server", intake->upstream->server->name),
                  LOG_STR("limit", full->option), LOG_INT("held", (int64_t)full->used));
     intake->told = true;
     return false;

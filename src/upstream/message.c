@@ -1,4 +1,4 @@
-// Owns messages to a server that no request waits for: answers and notifications.
+// Owns messages to a server that have no answer: answers to its requests, and notifications.
 #include "message.h"
 #include "base/scan.h"
 #include "mcp/method.h"

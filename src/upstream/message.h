@@ -1,10 +1,10 @@
-// What of sending messages only the upstream itself uses.
+// Sending of messages: the part that only the upstream itself uses.
 #ifndef UPSTREAM_MESSAGE_H
 #define UPSTREAM_MESSAGE_H
 
 #include "upstream.h"
 
-// A notification goes out: some servers answer it, without an id, and that is meant for no request.
+// Notes that a notification is sent. Some servers answer it, without an id, and that answer belongs to no request.
 void upstream_message_note_told(struct upstream *upstream);
 
 #endif

@@ -1,9 +1,9 @@
-// Owns what is on its way to a stdio server.
+// Owns the queue of messages to a stdio server.
 //
 //   queue of messages ──► staged: framed, at most STAGE bytes ──► write
 //
-// Small messages of one turn go out in one write. A large one is staged piece by piece, and its raw line ends become
-// blanks there. When the pipe is full, only the message that was begun stays staged: all behind it can still be dropped.
+// Small messages of one turn are written together. A large message is staged piece by piece, and its raw line ends are replaced by
+// blanks there. When the pipe is full, only a message that is partly written stays staged: all behind it can still be dropped.
 // Guarded by tests/unit/upstream/outbox_test.c.
 #include "outbox.h"
 #include "base/mem.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define STAGE ((size_t)64 << 10)  // what a pipe holds
+#define STAGE ((size_t)64 << 10)  // the capacity of a pipe
 #define WRITES_A_TURN 4
 
 struct outbox_message {
@@ -21,9 +21,9 @@ struct outbox_message {
     uint64_t id;
     size_t start, end;  // in `staged`
     bool counted;
-    bool staged;  // some of it is
-    bool whole;   // all of it is
-    bool begun;   // some of it was written
+    bool staged;  // at least a part is staged
+    bool whole;   // all of it is staged
+    bool begun;   // at least a part is written
 };
 
 static void remove_messages(struct outbox *outbox, size_t at, size_t count)
@@ -96,7 +96,7 @@ static void stage(struct outbox *outbox)
     }
 }
 
-// Forgets the messages that were written whole.
+// Removes the messages that are completely written.
 static void settle(struct outbox *outbox)
 {
     size_t written = 0;
@@ -114,7 +114,7 @@ static void settle(struct outbox *outbox)
     buf_clear(&outbox->staged);
 }
 
-// The messages of which nothing was written are not staged any more.
+// Takes the messages of which nothing is written out of the stage.
 static void unstage(struct outbox *outbox)
 {
     for (size_t i = outbox->count; i-- > 0;) {

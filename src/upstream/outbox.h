@@ -1,4 +1,4 @@
-// The messages on their way to a stdio server: framed and written as its pipe takes them, without a copy of a large one.
+// The queue of messages to a stdio server: framed, and written as the pipe accepts them, without a copy of a large message.
 #ifndef UPSTREAM_OUTBOX_H
 #define UPSTREAM_OUTBOX_H
 
@@ -8,23 +8,23 @@
 struct outbox {
     struct outbox_message *queue;
     size_t count, room;
-    size_t next;        // the first in the queue that is not staged whole
+    size_t next;        // index of the first message that is not completely staged
     struct buf staged;  // framed, for the next write; bounded
-    size_t sent;        // of it
+    size_t sent;        // bytes of `staged` that are written
     size_t bytes;       // of all messages in the queue
 };
 
 enum outbox_status {
-    OUTBOX_BROKEN,  // nobody reads the pipe any more
+    OUTBOX_BROKEN,  // the reading end of the pipe is closed
     OUTBOX_EMPTY,
-    OUTBOX_MORE,  // the pipe is full, or has got enough for one turn
+    OUTBOX_MORE,  // the pipe is full, or the writes of one turn are used up
 };
 
 void outbox_release(struct outbox *outbox);
-// Appends a message, with Content-Length or on a line of its own. `id`: of the request that it is; 0: of none.
+// Appends a message, with Content-Length (`counted`) or on a line of its own. `id`: the request's; 0: it is not a request.
 void outbox_put(struct outbox *outbox, struct blob *message, uint64_t id, bool counted);
 enum outbox_status outbox_write(struct outbox *outbox, int fd);
-// The id of a request in the queue of which nothing was written yet; 0: it is none. It may be dropped.
+// The id of the request at this index if nothing of it is written, so that it may be dropped; otherwise 0.
 uint64_t outbox_unsent(const struct outbox *outbox, size_t at);
 void outbox_drop(struct outbox *outbox, size_t at);
 

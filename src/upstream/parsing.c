@@ -1,13 +1,13 @@
-// Owns the parsing of large messages from servers: a worker thread parses them, while the loop goes on.
+// Owns the parsing of large messages from servers by a worker thread, while the loop continues.
 //
-// Raw line ends, which are white space in valid JSON, become spaces there, so that no face has to look for them again.
+// The worker also replaces raw line ends, which are white space in valid JSON, by spaces, so that the faces need not do it.
 #include "parsing.h"
 #include "base/mem.h"
 #include "base/scan.h"
 #include "mcp/salvage.h"
 #include <stdlib.h>
 
-#define BATCH_MAX 1024  // messages; each is a part of the loop's turn
+#define BATCH_MAX 1024  // messages, all of which are delivered in one turn of the loop
 
 static void parsing_free(struct parsing *parsing)
 {
@@ -33,7 +33,7 @@ static bool parse_batch(struct parsing *parsing)
     parsing->messages = mem_resize(parsing->messages, (room + 1) * sizeof *parsing->messages);
     while (scan_element(&walk, &part))
         if (!salvage_parse(part, &parsing->messages[parsing->count++], &unread))
-            continue;  // and is said to be invalid when it is handed on
+            continue;  // it is MESSAGE_INVALID, which is reported when it is delivered
     return true;
 }
 
@@ -51,7 +51,7 @@ static void run(struct offload_job *job)
     struct parsing *parsing = job->arg;
     parsing->valid = parse(parsing);
     if (parsing->valid)
-        message_flatten((char *)(uintptr_t)parsing->text.at, parsing->text.len);  // nobody else has it yet
+        message_flatten((char *)(uintptr_t)parsing->text.at, parsing->text.len);  // no other reference exists yet
 }
 
 static void done(struct offload_job *job)

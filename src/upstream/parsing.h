@@ -1,5 +1,5 @@
-// A message above MESSAGE_LARGE, or a batch of them, which a worker thread parses. The transport keeps back what follows on the
-// same connection until then.
+// A message or batch above MESSAGE_LARGE, which a worker thread parses. Until it is parsed the transport holds the data behind it
+// on the same connection.
 #ifndef UPSTREAM_PARSING_H
 #define UPSTREAM_PARSING_H
 
@@ -7,20 +7,20 @@
 
 struct parsing {
     struct offload_job job;
-    struct loop_task unaided;  // parses it on the loop, where there is no worker
+    struct loop_task unaided;  // parses it on the loop if no worker takes it
     struct blob *owner;
     struct span text;
     bool valid;
-    struct message *messages;  // if it is not valid, the first says what is known of it
+    struct message *messages;  // if it is not valid, the first has what salvage_find() found
     size_t count;
     struct err err;                                         // why it is not valid
     void (*on_parsed)(void *arg, struct parsing *parsing);  // NULL: dropped
     void *arg;
 };
 
-// Takes over the reference; on_parsed comes from the loop, never from inside, and hands it to receive_parsed().
+// Takes over the reference. on_parsed is called from the loop, never from inside this call, and passes it to receive_parsed().
 struct parsing *parsing_start(struct upstream *upstream, struct blob *owner, struct span text,
                               void (*on_parsed)(void *arg, struct parsing *parsing), void *arg);
-void parsing_drop(struct parsing *parsing);  // no callback follows; NULL is harmless
+void parsing_drop(struct parsing *parsing);  // no callback follows; NULL is allowed
 
 #endif

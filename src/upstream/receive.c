@@ -1,4 +1,4 @@
-// Owns what a server sends: the request that each answer is for, and what an invalid message is meant for.
+// Owns messages from a server: finds the request that an answer belongs to, also for an invalid message.
 #include "receive.h"
 #include "base/log.h"
 #include "base/scan.h"
@@ -6,9 +6,9 @@
 #include "mcp/salvage.h"
 #include "request.h"
 
-#define REQUEST_MAX ((size_t)4 << 20)  // of a server
-#define SALVAGE_MAX REQUEST_MAX        // of a list with invalid items: the loop reads it again
-#define DROPPED_HEAD 4096              // what is looked at of a message that was too large
+#define REQUEST_MAX ((size_t)4 << 20)  // bytes of a request from a server
+#define SALVAGE_MAX REQUEST_MAX        // bytes of a list with invalid items, which the loop reads again
+#define DROPPED_HEAD 4096              // bytes of a dropped message that are searched for its id
 
 static struct upstream_request *find_by_id(struct upstream *upstream, struct span raw)
 {
@@ -22,7 +22,7 @@ static void on_progress(struct upstream *upstream, const struct message *message
     if (!scan_find(message->params, "progressToken", &token))
         return;
     struct upstream_request *request = find_by_id(upstream, token);
-    if (!request) {  // late, or of a task that goes on after its call was answered
+    if (!request) {  // late, or of a task that continues after its call was answered
         upstream->spec.listener->on_notification(upstream->spec.arg, upstream, message, NULL);
         return;
     }
@@ -31,7 +31,7 @@ static void on_progress(struct upstream *upstream, const struct message *message
         request->on_progress(request, message->params);
 }
 
-// The request of that id. The server has read what was sent before it.
+// Finds the request with this id. Its answer also shows that the server has read the messages before it.
 static struct upstream_request *find_answered(struct upstream *upstream, struct span id)
 {
     struct upstream_request *request = find_by_id(upstream, id);
@@ -49,7 +49,7 @@ static struct upstream_request *only_request(const struct upstream *upstream)
     return upstream->in_flight.count == 1 && map_next(&upstream->in_flight, &at, NULL, &value) ? value : NULL;
 }
 
-// Takes one from what may still come.
+// Uses up one of the unexpected answers that may still come.
 static bool take_one(unsigned *count)
 {
     bool any = *count > 0;
@@ -57,8 +57,8 @@ static bool take_one(unsigned *count)
     return any;
 }
 
-// Has the answer the id, maybe as a string, of a request that was answered or given up? Then it is meant for no other
-// one.
+// True if the id, maybe as a string, is that of a request that was answered or given up. Then the answer belongs to no request in
+// flight.
 static bool is_late(struct upstream *upstream, struct span id)
 {
     uint64_t number;
@@ -66,9 +66,8 @@ static bool is_late(struct upstream *upstream, struct span id)
            !find_by_id(upstream, unquoted(id));
 }
 
-// The request that an invalid answer is meant for: the one of its id, the one on whose own stream it came, or the only
-// one that is in flight. NULL: it cannot be known. It may be meant for a request that was given up, and without an id
-// for a notification.
+// Finds the request that an invalid answer belongs to: the request with its id, the request on whose own stream it came, or the
+// only request in flight. NULL: unknown. It may also belong to a request that was given up or, without an id, to a notification.
 static struct upstream_request *find_meant(struct upstream *upstream, const struct message *message,
                                            struct upstream_request *origin)
 {
@@ -81,7 +80,7 @@ static struct upstream_request *find_meant(struct upstream *upstream, const stru
     return take_one(&upstream->given_up) || is_late(upstream, id) ? NULL : only_request(upstream);
 }
 
-// A list some of whose items are not valid JSON: the others count. False: there is nothing to save.
+// Finishes a request for a list with the items that are valid JSON. False: the answer cannot be used in this way.
 static bool save_list(struct upstream *upstream, const struct message *broken, struct upstream_request *request)
 {
     struct buf saved = {0};
@@ -96,8 +95,7 @@ static bool save_list(struct upstream *upstream, const struct message *broken, s
     return ok;
 }
 
-// If it is meant as an answer, its request fails now, not by timeout; if it is a question, the server learns that it
-// gets no answer.
+// Fails the request that an invalid answer belongs to, so that it need not time out. An invalid request of the server is refused.
 static void settle_invalid(struct upstream *upstream, const struct message *message, struct upstream_request *origin,
                            const struct err *err)
 {
@@ -116,7 +114,7 @@ static void settle_invalid(struct upstream *upstream, const struct message *mess
     upstream_request_fail(request, &failure);
 }
 
-// What cannot be read, or answers no request of ours.
+// Handles a message that is not valid, or an answer without a request.
 static void on_invalid(struct upstream *upstream, const struct message *message, struct upstream_request *origin,
                        const struct err *err)
 {
@@ -139,8 +137,7 @@ static void on_answer(struct upstream *upstream, const struct message *message, 
                                                                   .held = upstream->taken});
     } else if (!origin && is_late(upstream, message->id)) {
         (void)take_one(&upstream->given_up);
-        log_debug("answer to no request of ours", LOG_STR("server", upstream->server->name),
-                  LOG_SPAN("id", message->id));
+        log_debug("late answer ignored", LOG_STR("server", upstream->server->name), LOG_SPAN("id", message->id));
     } else {
         struct span id = span_make(message->id.at, message->id.len < 64 ? message->id.len : 64);
         (void)err_set(&err, ERR_UPSTREAM_INVALID, id.at ? "no request has the id %.*s" : "an error without an id",
@@ -178,7 +175,7 @@ static struct upstream_request *still(struct upstream_request *origin)
     return origin && origin->upstream ? origin : NULL;
 }
 
-// 2025-03-26 servers may send several messages as one array.
+// Servers of revision 2025-03-26 may send several messages as one array.
 static void on_batch(struct upstream *upstream, struct span text, struct blob *owner, struct upstream_request *origin)
 {
     struct span array, part;
@@ -204,14 +201,14 @@ void receive_message(struct upstream *upstream, struct span text, struct blob *o
     if (text.len && text.at[0] == '[')
         on_batch(upstream, text, owner, origin);
     else if (salvage_parse(text, &message, &err)) {
-        if (owner && message.lines)  // it is passed on where it is, and faces need not look for line ends
+        if (owner && message.lines)  // the text is passed on without a copy, and faces rely on there being no line ends
             message_flatten((char *)(uintptr_t)text.at, text.len);
         hand_on(upstream, &message, owner, origin);
     } else
         on_invalid(upstream, &message, origin, &err);
 }
 
-// Requests and notifications go to many callers, so the loop would look at a large one again and again.
+// Requests and notifications may go to many callers, and the loop would process a large one for each of them.
 static bool is_excessive(struct upstream *upstream, const struct message *message)
 {
     bool excessive = message->kind == MESSAGE_NOTIFICATION

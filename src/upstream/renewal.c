@@ -1,4 +1,4 @@
-// Owns requests that wait for another token: the server refused theirs, or it had ended before they were sent.
+// Owns requests that wait for another token: the server refused their token, or it had expired before they were sent.
 #include "renewal.h"
 #include "request.h"
 
@@ -7,7 +7,8 @@ void renewal_on_refused(struct upstream_request *request, enum upstream_retry wi
     struct upstream *upstream = request->upstream;
     request->retried |= with;
     upstream_request_await_token(request);
-    access_renew(upstream->spec.access, version, &upstream->renewal);  // also if others wait for a look at the store
+    access_renew(upstream->spec.access, version,
+                 &upstream->renewal);  // even if other requests wait already, maybe for the store only
 }
 
 static struct upstream_request *first_refused(const struct upstream *upstream)
@@ -21,12 +22,12 @@ static void fail_refused(struct upstream *upstream, const struct err *err)
     while (!list_empty(&upstream->refused)) {
         struct upstream_request *request = first_refused(upstream);
         bool scope = upstream_request_retried(request, UPSTREAM_RETRY_SCOPE);
-        why.code = scope ? ERR_LOGIN : err->code;  // the server is there, but not for this
+        why.code = scope ? ERR_LOGIN : err->code;  // the server is available, but the grant does not cover this request
         upstream_request_fail(request, &why);
     }
 }
 
-// Those the server refused go out again with the new token, the handshake first.
+// Sends the refused requests again with the new token, the handshake first.
 void renewal_on_token(struct access_wait *wait, const struct err *err)
 {
     struct upstream *upstream = wait->arg;

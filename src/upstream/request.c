@@ -1,10 +1,10 @@
-// Owns requests on their way to a server and back: where each one is, its clock, and its one on_reply.
+// Owns requests to a server: the state and the timeout of each, and its single on_reply.
 //
 //                      the server starts            READY
 //   OVER ─► RESERVED ───────────────────► WAITING ─────────► SENT ─► OVER: on_reply, or a cancel
 //              │ │ │                        ▲  ▲  session lost │ │
 //              │ │ │                        │  └───────────────┘ │ refused: 401, or 403 for its scope
-//              │ │ │   its token has ended  │ another token      ▼
+//              │ │ │   the token expired    │ another token      ▼
 //              │ │ └────────────────────────┼────────────────► REFUSED ─► SENT: initialize
 //              │ └──────────────────────────┼────────────────► SENT
 //              └────────────────────────────┼────────────────► FAILING ─► OVER
@@ -29,7 +29,7 @@ static const unsigned allowed[] = {
     [UPSTREAM_REQUEST_FAILING] = TO(OVER),
 };
 
-// `list`: the one of that state; NULL: it is in none then.
+// `list`: the list of the new state; NULL: requests in that state are in no list.
 static void set_state(struct upstream_request *request, enum upstream_request_state state, struct list *list)
 {
     struct map *in_flight = &request->upstream->in_flight;
@@ -49,7 +49,7 @@ static struct upstream_request *first_of(struct list *list)
     return list_entry(list->next, struct upstream_request, node);
 }
 
-// ---- the end --------------------------------------------------------------------------------
+// ---- ending ---------------------------------------------------------------------------------
 
 void upstream_request_drop(struct upstream_request *request)
 {
@@ -129,7 +129,7 @@ void upstream_request_cancel(struct upstream_request *request, const char *reaso
         upstream_message_cancelled(upstream, request->id, reason);
 }
 
-// ---- its clock ------------------------------------------------------------------------------
+// ---- the timeout ----------------------------------------------------------------------------
 
 static void on_timeout(struct loop_timer *timer)
 {
@@ -245,7 +245,7 @@ void upstream_request_flush(struct upstream *upstream)
     }
 }
 
-// It is not in flight any more, if it was: its time does not count.
+// Takes a request out of flight, if it was, and stops its timeout.
 static void wait_in(struct upstream_request *request, enum upstream_request_state state, struct list *list)
 {
     loop_timer_stop(request->upstream->spec.loop, &request->timeout);
@@ -263,7 +263,7 @@ void upstream_request_await_token(struct upstream_request *request)
     wait_in(request, UPSTREAM_REQUEST_REFUSED, &request->upstream->refused);
 }
 
-// A token that has ended is not shown: the request waits for the next one.
+// An expired token is not sent: the request waits for the next one.
 static void send_with_next_token(struct upstream_request *request, struct blob *message)
 {
     struct upstream *upstream = request->upstream;

@@ -13,8 +13,9 @@ static const struct option tls_rows[] = {
     {.name = "ca_file",
      .type = OPTION_STRING,
      .offset = offsetof(struct server_tls, ca_file),
-     .help = "PEM file with authorities of your own, relative to the configuration; they are trusted for this server "
-             "and its authorization server, beside the system's. Read at each connection."},
+     .help =
+         "PEM file with private authorities, relative to the configuration. They are trusted for this server and its "
+         "authorization server, in addition to the system's authorities. The file is read for each connection."},
     {0},
 };
 static const struct option_table tls_options = {"TLS of a server (mcpServers.NAME.tls)", sizeof(struct server_tls),
@@ -28,79 +29,79 @@ static const struct option rows[] = {
      .offset = AT(type),
      .fallback = "\"auto\"",
      .choices = types,
-     .help = "Transport. `auto`: stdio with a `command`; with a `url`, Streamable HTTP and then HTTP+SSE."},
+     .help = "Transport. `auto`: stdio with a `command`; with a `url`, Streamable HTTP, with a fallback to HTTP+SSE."},
     {.name = "command",
      .type = OPTION_STRING,
      .offset = AT(command),
-     .help = "Program to start, found in PATH; never through a shell."},
-    {.name = "args", .type = OPTION_STRINGS, .offset = AT(args), .help = "Its arguments."},
+     .help = "Program to start. It is searched for in PATH and never run by a shell."},
+    {.name = "args", .type = OPTION_STRINGS, .offset = AT(args), .help = "Arguments of the program."},
     {.name = "env",
      .type = OPTION_PAIRS,
      .offset = AT(env),
      .secret = true,
-     .help = "Environment of the child, beside PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR and TERM, "
-             "which it gets from the gateway. Nothing else is passed on."},
-    {.name = "cwd", .type = OPTION_STRING, .offset = AT(cwd), .help = "Working directory of the child."},
+     .help = "Environment of the program. In addition it inherits PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, "
+             "TMPDIR and TERM from the gateway, and nothing else."},
+    {.name = "cwd", .type = OPTION_STRING, .offset = AT(cwd), .help = "Working directory of the program."},
     {.name = "framing",
      .type = OPTION_ENUM,
      .offset = AT(framing),
      .fallback = "\"auto\"",
      .choices = framings,
-     .help = "How messages are written to a stdio server. `auto`: a line each, until the server itself uses "
-             "Content-Length. Reading always takes both."},
+     .help = "How messages are written to a stdio server. `auto`: one line each, until the server itself uses "
+             "Content-Length. Both are always accepted from the server."},
     {.name = "url", .type = OPTION_STRING, .offset = AT(url), .help = "Endpoint of an HTTP server."},
     {.name = "headers",
      .type = OPTION_PAIRS,
      .offset = AT(headers),
      .secret = true,
-     .help = "Headers sent with every request to it."},
+     .help = "Headers sent with every request to the server."},
     {.name = "tls",
      .type = OPTION_OBJECT,
      .offset = AT(tls),
      .sub = &tls_options,
-     .help = "Whose certificate it may show."},
+     .help = "Verification of the server's certificate."},
     {.name = "auth",
      .type = OPTION_OBJECT,
      .offset = AT(auth),
      .sub = &access_options_table,
-     .help = "What is presented to it: see docs/oauth.md."},
+     .help = "Authentication of the gateway to the server: see docs/oauth.md."},
     {.name = "timeout",
      .type = OPTION_DURATION,
      .offset = AT(timeout_ms),
      .fallback = "60",
      .min = 1,
      .max = 86400000,
-     .help = "How long one request may go without an answer or progress."},
+     .help = "Time limit of a request without an answer or progress."},
     {.name = "max_timeout",
      .type = OPTION_DURATION,
      .offset = AT(max_timeout_ms),
      .fallback = "3600",
      .min = 1,
      .max = 604800000,
-     .help = "How long one request may take in all, progress or not."},
+     .help = "Time limit of a request in all, even with progress."},
     {.name = "start_timeout",
      .type = OPTION_DURATION,
      .offset = AT(start_timeout_ms),
      .fallback = "30",
      .min = 1,
      .max = 3600000,
-     .help = "How long starting or connecting and the handshake may take."},
+     .help = "Time limit for starting or connecting, including the handshake."},
     {.name = "prefix",
      .type = OPTION_STRING_OR_FALSE,
      .offset = AT(prefix),
-     .help = "What stands before its tools' and prompts' names; the server's key if absent, nothing if false."},
+     .help = "Prefix of the server's tool and prompt names. If absent, the server's key; if false, no prefix."},
     {.name = "isolation",
      .type = OPTION_ENUM,
      .offset = AT(isolation),
      .fallback = "\"shared\"",
      .choices = isolations,
-     .help = "`shared`: one process or session for everybody. `user`: one for each tenant and user. `session`: one "
-             "for each caller session; for servers that elicit or sample."},
+     .help = "`shared`: one process or session for all callers. `user`: one for each tenant and user. `session`: one "
+             "for each caller session; for servers that use elicitation or sampling."},
     {.name = "disabled",
      .type = OPTION_BOOL,
      .offset = AT(disabled),
      .fallback = "false",
-     .help = "Keep the entry, do not use the server."},
+     .help = "Keep the entry, but do not use the server."},
     {0},
 };
 
@@ -113,7 +114,7 @@ static bool good_key(const char *key)
     return len >= 1 && len <= 48;
 }
 
-// It is about one person, so a connection that all share cannot carry it.
+// An assertion names one user, so a connection that several users share cannot carry it.
 static bool check_assertion(const struct server *server, const struct option_place *place, struct err *err)
 {
     if (server->command)
@@ -129,14 +130,14 @@ static bool check_assertion(const struct server *server, const struct option_pla
     return true;
 }
 
-// A line break (of a variable that was read from a file, say) would begin another header.
+// A line break, such as one at the end of a variable that was read from a file, would begin another header.
 static bool check_headers(const struct server *server, const struct option_place *place, struct err *err)
 {
     for (size_t i = 0; i < server->headers.count; i++) {
         const char *name = server->headers.at[i].name;
         if (!field_is_name(span_of(name)))
-            return err_set(err, ERR_CONFIG, "%s: %s/headers: \"%.64s\" is no name of a header", place->file,
-                           place->path, name);
+            return err_set(err, ERR_CONFIG, "%s: %s/headers: \"%.64s\" is not a header name", place->file, place->path,
+                           name);
         if (!field_is_value(span_of(server->headers.at[i].value)))
             return err_set(err, ERR_CONFIG, "%s: %s/headers/%s: has a line break or another control character",
                            place->file, place->path, name);
@@ -171,12 +172,12 @@ static bool check(void *object, const struct option_place *place, struct err *er
                        place->file, place->path);
     bool own = server->auth.mode == ACCESS_USER || access_options_takes_caller(&server->auth);
     if (own && server->isolation == SERVER_SHARED)
-        server->isolation = SERVER_PER_USER;  // what a server knows of one user must not reach another (H2)
+        server->isolation = SERVER_PER_USER;  // a server's state for one user must not reach another user (H2)
     if (server->auth.assertion.key_file && !check_assertion(server, place, err))
         return false;
     if (web && !http_url_valid(server->url))
         return err_set(err, ERR_CONFIG,
-                       "%s: %s/url: must be an absolute http:// or https:// URL; a user and password belong into "
+                       "%s: %s/url: must be an absolute http:// or https:// URL; put a user and password into "
                        "\"headers\", as Authorization",
                        place->file, place->path);
     if (server->tls.ca_file && (!web || strncasecmp(server->url, "https:", 6) != 0))

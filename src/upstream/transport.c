@@ -1,10 +1,10 @@
-// Owns what transports share: giving a server up, and the headers and bodies of HTTP requests.
+// Owns the functions that transports share: giving up a server, and headers and bodies of HTTP requests.
 #include "transport.h"
 #include "auth/access/identity_assertion.h"
 #include "base/clock.h"
 #include "base/log.h"
 
-#define COPIED_MAX ((size_t)64 << 10)  // bytes of a message
+#define COPIED_MAX ((size_t)64 << 10)  // bytes of a message that is copied into its transfer
 
 void transport_lose(struct upstream *upstream, const struct err *err)
 {
@@ -18,7 +18,7 @@ void transport_lose(struct upstream *upstream, const struct err *err)
 void transport_lose_deaf(struct upstream *upstream)
 {
     struct err err;
-    (void)err_set(&err, ERR_UPSTREAM_DIED, "server \"%s\" does not take what it is sent: %d messages are on their way",
+    (void)err_set(&err, ERR_UPSTREAM_DIED, "server \"%s\" does not accept messages: %d are waiting to be sent",
                   upstream->server->name, TRANSPORT_UNASKED_MAX);
     transport_lose(upstream, &err);
 }
@@ -47,7 +47,7 @@ const char *transport_assertion(struct upstream *upstream, const struct identity
     struct err err;
     const char *text = identity_assertion_text(upstream->spec.assertion, who, clock_wall_s(), &err);
     if (!text)
-        log_error("cannot tell a server who calls", LOG_STR("server", upstream->server->name),
+        log_error("cannot sign the identity assertion", LOG_STR("server", upstream->server->name),
                   LOG_STR("detail", err.detail));
     return text;
 }

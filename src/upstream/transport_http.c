@@ -1,8 +1,8 @@
 // Owns the Streamable HTTP transport (2025-03-26 to 2025-11-25) towards a server.
 //
-// Each message is one POST. A request's answer comes as JSON or on the POST's own event stream; a stream
-// that ends early after an event id is resumed by GET. One standalone GET stream brings what belongs to
-// no request. 404 on a session means: initialize anew and send the request once more.
+// Each message is one POST. A request's answer comes as JSON or on the POST's own event stream; a stream that ends early after an
+// event id is resumed by GET. One standalone GET stream carries the messages that belong to no request. After a 404 the session is
+// lost: the gateway sends initialize and then the request again.
 #include "base/log.h"
 #include "base/mem.h"
 #include "incoming.h"
@@ -27,25 +27,25 @@ struct http_wire {
     int64_t listen_pause_ms;
     bool has_session, stopping, listening;
     unsigned generation;  // of the session
-    unsigned unasked;     // posts that no caller waits for
-    struct buf last_id;   // of the standalone stream
+    unsigned unasked;     // POSTs that no request waits for
+    struct buf last_id;   // the last event id of the standalone stream
 };
 
 enum exchange_kind { EXCHANGE_POST, EXCHANGE_GREET, EXCHANGE_LISTEN, EXCHANGE_RESUME, EXCHANGE_DELETE };
 
-// One HTTP transfer and what it carries.
+// One HTTP transfer, with the state of its request and its response.
 struct exchange {
     struct http_wire *wire;
     struct list node;
     enum exchange_kind kind;
-    struct incoming in;      // with the request whose answer it brings, or none
+    struct incoming in;      // the response, with the request that it answers, if any
     struct loop_timer wait;  // before a resuming GET
     int status;
     int64_t patience_ms;  // transport_hear()
     bool initial, ended;
-    bool unasked;         // a post that no caller waits for
-    unsigned generation;  // the wire's, when it was sent
-    unsigned presented;   // the token's version, when it was sent
+    bool unasked;         // a POST that no request waits for
+    unsigned generation;  // of the session that it was sent in
+    unsigned presented;   // the version of the token that it was sent with
 };
 
 static const struct http_events exchange_events;
@@ -173,7 +173,7 @@ static void http_resume(struct upstream *upstream)
         incoming_resume(&list_entry(node, struct exchange, node)->in);
 }
 
-// ---- what a finished transfer means ---------------------------------------------------------
+// ---- finished transfers ---------------------------------------------------------------------
 
 static void fail_request(struct exchange *exchange, const struct err *err)
 {
@@ -189,7 +189,7 @@ static void resume_now(struct loop_timer *timer)
     exchange_start(exchange, HTTP_GET, NULL);
 }
 
-// A stream ended before the answer: after an id it goes on with a GET, without one it is over.
+// A stream ended before the answer. If it had an event id it is resumed with a GET; otherwise the request fails.
 static void stream_ended(struct exchange *exchange, const struct err *err)
 {
     struct err died;
@@ -242,7 +242,7 @@ static void listen_again(struct loop_timer *timer)
         listen_start(wire, buf_span(&wire->last_id));
 }
 
-// The server cannot be heard outside of requests: it does not announce what changes, whatever it declared.
+// Without a standalone stream the server cannot announce changes of its lists, even if it declared that it does.
 static void expect_no_news(struct upstream_abilities *can)
 {
     can->tools_changed = can->prompts_changed = can->resources_changed = false;
@@ -255,7 +255,7 @@ static void listen_ended(struct exchange *exchange)
     buf_clear(&wire->last_id);
     buf_put_span(&wire->last_id, buf_span(&exchange->in.parser.id));
     bool refused = exchange->status >= 400 && exchange->status < 500 &&
-                   !(exchange->status == 401 && wire->upstream->spec.access);  // the next token may do
+                   !(exchange->status == 401 && wire->upstream->spec.access);  // the next token may be accepted
     if (exchange->status == 404 && exchange->generation == wire->generation && wire->has_session) {
         exchange_end(exchange);
         forget_session(wire);
@@ -267,14 +267,14 @@ static void listen_ended(struct exchange *exchange)
             exchange->in.parser.retry_ms >= RETRY_MIN_MS ? exchange->in.parser.retry_ms : RETRY_DEFAULT_MS;
     else
         wire->listen_pause_ms = wire->listen_pause_ms * 2 < RETRY_MAX_MS ? wire->listen_pause_ms * 2 : RETRY_MAX_MS;
-    if (refused)  // 405 and its like are normal: no standalone stream here
+    if (refused)  // 405 and similar answers are normal: the server has no standalone stream
         expect_no_news(&wire->upstream->abilities);
     else if (!wire->stopping)
         loop_timer_set(wire->upstream->spec.loop, &wire->listen_again, wire->listen_pause_ms);
     exchange_end(exchange);
 }
 
-// A login is needed: the server takes no token of ours (401), or wants one that allows more (403).
+// True if a login is needed: the server refuses the token (401), or requires more scope (403).
 static bool wants_login(const struct exchange *exchange)
 {
     const struct access *access = exchange->wire->upstream->spec.access;
@@ -311,8 +311,8 @@ static void greeted(struct exchange *exchange, const struct err *err)
     upstream->events->on_ready(upstream);
 }
 
-// The server does not know the session any more: the request goes out again in another one. Several requests may hear of the
-// same lost session; only the first starts a new one.
+// The server no longer knows the session, and the request is sent again in a new one. Several requests may fail for the same lost
+// session; only the first starts a new one.
 static void resend(struct exchange *exchange)
 {
     struct upstream *upstream = exchange->wire->upstream;
@@ -328,7 +328,7 @@ static void resend(struct exchange *exchange)
     upstream_request_flush(upstream);
 }
 
-// True: the request goes out once more, in another session or with another token.
+// True: the request is sent again, in another session or with another token.
 static bool tries_again(struct exchange *exchange)
 {
     struct upstream_request *request = exchange->in.request;
@@ -351,7 +351,7 @@ static bool tries_again(struct exchange *exchange)
     return true;
 }
 
-// An error of JSON-RPC with a status that is one too. False: it is none.
+// Takes a JSON-RPC error from the body of a response with an HTTP error status. False: the body is not such an error.
 static bool take_error(struct exchange *exchange)
 {
     struct upstream_request *request = exchange->in.request;
@@ -395,7 +395,7 @@ static void bad_status(struct exchange *exchange)
         fail_request(exchange, &err);
     } else if (exchange->initial && upstream->server->type == SERVER_AUTO &&
                (status == 400 || status == 404 || status == 405)) {
-        log_info("no Streamable HTTP there, trying HTTP+SSE", LOG_STR("server", upstream->server->name),
+        log_info("server has no Streamable HTTP, trying HTTP+SSE", LOG_STR("server", upstream->server->name),
                  LOG_INT("status", status));
         exchange_end(exchange);
         upstream->events->on_not_streamable(upstream);
@@ -404,7 +404,7 @@ static void bad_status(struct exchange *exchange)
     }
 }
 
-// The answer came as JSON, and nothing follows.
+// The body ended. If the request is still open, the body did not answer it.
 static void answered(struct exchange *exchange)
 {
     struct err err;
@@ -426,7 +426,7 @@ static void on_answer_parsed(void *arg, struct parsing *parsing)
     answered(exchange);
 }
 
-// One that is worth keeping where it is.
+// A body that is large enough to be kept without a copy.
 static void take_large(struct exchange *exchange)
 {
     struct upstream *upstream = exchange->wire->upstream;
@@ -440,7 +440,7 @@ static void take_large(struct exchange *exchange)
     }
 }
 
-// A whole answer that is not an event stream.
+// Takes an answer that is not an event stream.
 static void take_answer(struct exchange *exchange)
 {
     struct incoming *in = &exchange->in;
@@ -448,7 +448,7 @@ static void take_answer(struct exchange *exchange)
         take_large(exchange);
     else if (in->request && in->body.len)
         intake_deliver(&in->intake, buf_span(&in->body), NULL, in->request);
-    buf_release(&in->body);  // now, while it is warm: the next answer gets the same memory
+    buf_release(&in->body);  // at once, so that the next answer reuses memory that is still in the cache
     if (!in->parsing)
         answered(exchange);
 }
@@ -539,13 +539,13 @@ static void http_send(struct upstream *upstream, struct blob *message, struct up
         return;
     }
     if (request && !request->text && (upstream->spec.access || (wire->has_session && !request->initial)))
-        request->text = blob_ref(message);  // in case the session is gone, or the token is refused
+        request->text = blob_ref(message);  // in case the session is lost or the token is refused
     exchange_start(exchange_new(wire, EXCHANGE_POST, request), HTTP_POST, message);
 }
 
 static void drained(struct loop_timer *timer) { exchange_end(timer->arg); }
 
-// The transfer may run to its end, so that its connection can be used again.
+// The transfer may still run to its end, so that its connection can be reused.
 static void http_forget(struct upstream *upstream, struct upstream_request *request)
 {
     struct exchange *exchange = request->transfer;

@@ -1,5 +1,6 @@
-// Owns the HTTP+SSE transport (2024-11-05) towards a server: one GET stream, messages POSTed to the
-// endpoint it names. An endpoint of another origin is refused: it would get our headers.
+// Owns the HTTP+SSE transport (2024-11-05) towards a server: one GET stream, and messages POSTed to the
+// endpoint that the stream names. An endpoint of another origin is refused, because it would receive the
+// configured headers and the token.
 //
 // A token that the server refuses is renewed once: for a message, which is POSTed again, or for the stream, which is opened
 // again and the handshake with it (tests/e2e/oauth/sse.test.mjs).
@@ -17,10 +18,10 @@ struct sse_wire {
     struct incoming stream;
     int status;
     int64_t patience_ms;  // transport_hear()
-    unsigned presented;   // the version of the token that the stream has
+    unsigned presented;   // the version of the token that the stream was opened with
     struct list posts;
     struct blob *hello;  // initialize, until the endpoint is known
-    unsigned unasked;    // posts that no caller waits for
+    unsigned unasked;    // POSTs that no request waits for
 };
 
 struct post {
@@ -30,9 +31,9 @@ struct post {
     struct http_transfer *transfer;
     int status;
     int64_t patience_ms;  // transport_hear()
-    unsigned presented;   // the token's version, when it was sent
+    unsigned presented;   // the version of the token that it was sent with
     bool greeting;
-    bool unasked;  // no caller waits for it
+    bool unasked;  // no request waits for it
 };
 
 static const struct http_events post_events, stream_events;
@@ -66,7 +67,7 @@ static bool on_post_data(void *arg, struct span bytes)
     return true;
 }
 
-// The token has ended: it goes out once more with another one.
+// True: the token was refused, and the message is sent again with another one.
 static bool renews(struct upstream *upstream, struct upstream_request *request, bool greeting, unsigned presented)
 {
     if (request && !upstream_request_retried(request, UPSTREAM_RETRY_TOKEN) && request->text)
@@ -112,7 +113,7 @@ static bool may_send(void *arg)
     if (post->unasked || (request && upstream_request_may_send(request, &err)))
         return true;
     post_end(post);
-    if (request)  // else it was cancelled before it was sent
+    if (request)  // otherwise it was cancelled before it was sent
         upstream_request_fail(request, &err);
     return false;
 }

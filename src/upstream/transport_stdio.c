@@ -1,10 +1,10 @@
 // Owns the stdio transport: a child process, its pipes, framing, and the tail of its stderr.
 //
-// Writing is batched: messages gather in the outbox, which is written at the end of the turn. What the server does not read
-// stays there. A request of which nothing was written yet is taken back if it may not be sent any more.
+// Writing is batched: messages are queued in the outbox, which is written at the end of the turn. Messages that the server does not
+// read stay there. A request of which nothing is written yet is removed if it may no longer be sent.
 //
-// Reading is done in slices, one a turn, however many messages a read brought: what is left waits in `frame`, and the server
-// is read again when all of it was handed on. While the upstream is paused nothing is handed on.
+// Reading is done in slices, one each turn, so that a busy server does not delay the others. The rest waits in `frame`, and the
+// next read follows when all of it was delivered. While the upstream is paused nothing is delivered.
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -21,11 +21,11 @@
 #include <unistd.h>
 
 #define READ_SIZE ((size_t)64 << 10)
-#define READS_A_TURN 2  // then the others have their turn, however much this one talks
+#define READS_A_TURN 2  // so that a busy server does not delay the others
 #define STDERR_READS_A_TURN 4
-#define LAST_READS 32    // more than any pipe holds
-#define SLICE 1024       // work of one turn
-#define SLICE_MESSAGE 8  // of it for a message; a line that is none costs 1
+#define LAST_READS 32    // more than the capacity of any pipe
+#define SLICE 1024       // units of work in one turn
+#define SLICE_MESSAGE 8  // units for a message; any other line takes 1
 #define HALF_CLOSED_MS 1500
 #define STDERR_LINE_MAX 512
 #define STDERR_LINES_LOGGED 50
@@ -41,11 +41,11 @@ struct stdio_wire {
     struct outbox outbox;
     struct intake intake;
     struct buf error_line;
-    struct parsing *parsing;  // the message that what follows waits for; NULL: none
+    struct parsing *parsing;  // the large message that is being parsed; reading waits for it. NULL: none
     bool counted;             // write with Content-Length
     bool stopping;
-    char *exit;      // how its process ended, which is told when its last words were handed on; NULL: it runs
-    int last_reads;  // still allowed then: a grandchild that has the pipe could go on for ever
+    char *exit;      // how the process ended, reported after its last messages were delivered; NULL: it runs
+    int last_reads;  // reads still allowed after the exit, because a grandchild with the pipe could write for ever
 };
 
 static void wire_free(void *object)
@@ -129,7 +129,7 @@ static void log_tail(struct stdio_wire *wire)
 static void on_junk(const struct stdio_wire *wire, enum frame_status status, struct span line)
 {
     if (status == FRAME_JUNK)
-        log_warn("server wrote something that is no message", LOG_STR("server", wire->upstream->server->name),
+        log_warn("server wrote a line that is not a message", LOG_STR("server", wire->upstream->server->name),
                  LOG_SPAN("line", span_make(line.at, line.len > 200 ? 200 : line.len)));
     else
         receive_dropped(wire->upstream, line, status == FRAME_NO_MEMORY, NULL);
@@ -137,7 +137,7 @@ static void on_junk(const struct stdio_wire *wire, enum frame_status status, str
 
 static void on_parsed(void *arg, struct parsing *parsing);
 
-// Nothing is handed on now.
+// True while no message may be delivered.
 static bool is_held(const struct stdio_wire *wire)
 {
     return wire->upstream->paused || wire->parsing || (intake_waits(&wire->intake) && !wire->stopping);
@@ -158,7 +158,7 @@ static void take_message(struct stdio_wire *wire, struct span text)
     wire->parsing = parsing_start(upstream, owner, text, on_parsed, wire);
 }
 
-// Hands on what was read, within a slice of which `left` is left. False: some of it has to wait, or the wire is gone.
+// Delivers the messages that were read, within the rest of a slice (`left`). False: some have to wait, or the wire was freed.
 static bool hand_on(struct stdio_wire *wire, int *left)
 {
     struct upstream *upstream = wire->upstream;
@@ -166,7 +166,7 @@ static bool hand_on(struct stdio_wire *wire, int *left)
     while (upstream->wire == wire && !is_held(wire) && *left > 0) {
         enum frame_status status = frame_next(&wire->frame, &text);
         if (status == FRAME_MORE) {
-            intake_keep(&wire->intake, wire->frame.in.len - wire->frame.start);  // lines that are no messages are gone
+            intake_keep(&wire->intake, wire->frame.in.len - wire->frame.start);  // skipped lines no longer count
             return true;
         }
         *left -= status == FRAME_MESSAGE ? SLICE_MESSAGE : 1;
@@ -181,14 +181,14 @@ static bool hand_on(struct stdio_wire *wire, int *left)
     return false;
 }
 
-// It will not talk to us any more: it is ended, and its exit is the loss of the server.
+// The server closed one of its pipes, so it is terminated. Its exit is then reported as the loss of the server.
 static void half_closed(struct stdio_wire *wire)
 {
     if (!wire->stopping)
         child_end(wire->child, HALF_CLOSED_MS);
 }
 
-// Without room nothing more is read, and what was read is not handed on.
+// While the budget is exhausted, nothing is read or delivered.
 static bool find_room(struct stdio_wire *wire)
 {
     if (intake_cover(&wire->intake, wire->frame.in.len - wire->frame.start))
@@ -217,7 +217,7 @@ static bool read_once(struct stdio_wire *wire)
 
 static void on_gone(struct stdio_wire *wire);
 
-// A slice of what the server wrote.
+// Reads and delivers a slice of the server's output.
 static void read_slice(struct stdio_wire *wire)
 {
     struct upstream *upstream = wire->upstream;
@@ -260,7 +260,7 @@ static void go_on(struct stdio_wire *wire)
     loop_task_put(upstream->spec.loop, &wire->more);
 }
 
-// What follows a large message is handed on.
+// Continues with the messages behind a large one.
 static void on_parsed(void *arg, struct parsing *parsing)
 {
     struct stdio_wire *wire = arg;
@@ -280,7 +280,7 @@ static void on_room(void *arg)
 
 // ---- writing --------------------------------------------------------------------------------
 
-// True: there was one that was cancelled, or that may not be sent any more.
+// Removes one request that was cancelled or may no longer be sent. False: nothing was removed.
 static bool take_back_one(struct stdio_wire *wire)
 {
     struct upstream *upstream = wire->upstream;
@@ -393,7 +393,8 @@ static const char **make_env(const struct server *server)
     for (size_t i = 0; i < server->env.count; i++) {
         struct buf pair = {0};
         const char *name = server->env.at[i].name, *value = server->env.at[i].value;
-        buf_reserve(&pair, strlen(name) + strlen(value) + 1);  // values are secrets: no copies in between
+        buf_reserve(&pair,
+                    strlen(name) + strlen(value) + 1);  // values are secrets: growing the buffer would leave copies
         buf_put_text(&pair, name);
         buf_put_char(&pair, '=');
         buf_put_text(&pair, value);

@@ -1,4 +1,4 @@
-// Owns the life of one connection to a server: state, handshake, requests in flight, back-off.
+// Owns the life cycle of one connection to a server: state, handshake, requests in flight, back-off.
 //
 //            request or start                 handshake done
 //   DOWN ───────────────────► STARTING ──────────────────────► READY
@@ -9,8 +9,8 @@
 //    │
 //   any ── upstream_close ──► CLOSING ──► (on_closed)
 //
-// A session that the server forgot leads from READY to STARTING, too. set_state() is the only function that changes the state, and
-// checks the transition. Requests have states of their own: request.c.
+// READY also leads to STARTING when the server no longer knows the session. set_state() is the only function that changes the state,
+// and checks the transition. Requests have states of their own: request.c.
 #include "upstream.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -23,7 +23,7 @@
 
 #define BACKOFF_FIRST_MS 500
 #define BACKOFF_MAX_MS 30000
-#define ASKED_MAX_MS 300000  // a pause that a server may ask for
+#define ASKED_MAX_MS 300000  // the longest pause that a server may ask for
 #define HEALTHY_AFTER_MS 10000
 
 static void begin(struct upstream *upstream);
@@ -67,7 +67,7 @@ static void drop_wire(struct upstream *upstream)
     loop_task_drop(&upstream->lose);
 }
 
-// How long the server is left alone after this failure.
+// How long to wait after this failure before the server is started again.
 static int64_t find_pause(const struct upstream *upstream, int64_t asked_ms)
 {
     int64_t pause = BACKOFF_FIRST_MS;
@@ -79,7 +79,7 @@ static int64_t find_pause(const struct upstream *upstream, int64_t asked_ms)
     return pause;
 }
 
-// Why it is down, for those who ask later.
+// Keeps the reason for upstream_problem(). A repeated failure is logged at level debug only.
 static void note_problem(struct upstream *upstream, const struct err *err)
 {
     bool was_ready = upstream->state == UPSTREAM_READY;
@@ -116,7 +116,7 @@ static void go_down(struct upstream *upstream, const struct err *err)
         access_hold_back(upstream->spec.access);
     drop_wire(upstream);
     int64_t pause = find_pause(upstream, err->retry_after_ms);
-    // One that ran may be started again by the next request at once; one that failed must wait.
+    // A server that had run well is started again by the next request; a server that failed has to wait.
     bool at_once = was_ready && upstream->failures == 0;
     upstream->failures++;
     upstream->put_off = err->retry_after_ms > 0;
@@ -202,15 +202,17 @@ static bool may_start(const struct upstream *upstream, struct err *err)
 static void begin(struct upstream *upstream)
 {
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
-    upstream->transport = transport_of(upstream->server);  // what was found out last time may have been a passing fault
+    upstream->transport =
+        transport_of(upstream->server);  // the last fallback to HTTP+SSE may be due to a temporary fault
     upstream->greeted_late = upstream->asked = false;
     upstream->given_up = 0;
     set_state(upstream, UPSTREAM_STARTING);
     struct err err;
     if (!may_start(upstream, &err)) {
-        transport_lose(upstream, &err);  // not from inside upstream_start(): what follows may start others
+        transport_lose(upstream, &err);  // at the end of the turn, because a failed request may start other servers
     } else if (upstream->spec.assertion && !transport_assertion(upstream, NULL)) {
-        (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" cannot be told who calls", upstream->server->name);
+        (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\": cannot sign the identity assertion",
+                      upstream->server->name);
         go_down(upstream, &err);
     } else if (upstream->spec.access) {
         access_cancel(&upstream->ready);
@@ -222,7 +224,7 @@ static void begin(struct upstream *upstream)
 
 void upstream_start(struct upstream *upstream)
 {
-    // Somebody may have logged in or made room meanwhile, and to look costs little: no back-off for that.
+    // A missing login or process slot has no back-off: either may be available now, and checking is cheap.
     if (upstream->state == UPSTREAM_DOWN || (upstream->state == UPSTREAM_BACKOFF && upstream->refusal))
         begin(upstream);
 }
@@ -232,9 +234,9 @@ void upstream_restart(struct upstream *upstream)
     struct err err;
     if (upstream->state != UPSTREAM_READY && upstream->state != UPSTREAM_STARTING)
         return;
-    (void)err_set(&err, ERR_LOGIN, "server \"%s\": what was granted there has changed", upstream->server->name);
+    (void)err_set(&err, ERR_LOGIN, "server \"%s\": the grant has changed", upstream->server->name);
     upstream->failures = 0;
-    upstream->asked = false;  // it has not refused anything
+    upstream->asked = false;  // the server did not refuse a token, so access is not held back
     go_down(upstream, &err);
 }
 
@@ -249,7 +251,7 @@ static void on_not_streamable(struct upstream *upstream)
         go_down(upstream, &err);
 }
 
-// After another login, what the server knows of this connection may be about another account.
+// After another login the state of this session at the server may belong to another account.
 static void on_other_login(struct upstream *upstream)
 {
     struct list kept;

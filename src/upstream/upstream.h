@@ -1,14 +1,14 @@
-// What the files of an upstream share: the object, and the events that go up to its state machine.
+// The upstream as its own files see it: the object, and the events that go up to its state machine.
 //
 //   upstream.c          the state machine: start, loss, back-off, end
 //   handshake.c         initialize and its answer
 //   renewal.c           requests that wait for another token
 //   transport_*.c       one file per transport, over transport.c, incoming.c, parsing.c and intake.c
-//   receive.c           what a server sends: the request that each answer is for
-//   request.c           requests on their way
-//   message.c           messages that no request waits for
+//   receive.c           messages from the server: finds the request that an answer belongs to
+//   request.c           states and timeouts of requests
+//   message.c           messages to the server that have no answer
 //
-// A file calls those below it. What the state machine has to know goes up through `events`.
+// A file calls only the files below it. The state machine is notified through `events`.
 #ifndef UPSTREAM_H
 #define UPSTREAM_H
 
@@ -20,16 +20,16 @@
 struct transport;
 
 struct upstream_events {
-    void (*on_needed)(struct upstream *upstream);  // a request is to be sent: it starts if it is down
-    void (*on_ready)(struct upstream *upstream);   // the server has got notifications/initialized
-    // After these two the wire may be gone.
+    void (*on_needed)(struct upstream *upstream);  // a request is to be sent: starts the server if it is down
+    void (*on_ready)(struct upstream *upstream);   // the server has received notifications/initialized
+    // After either of these two calls the wire may have been freed.
     void (*on_lost)(struct upstream *upstream, const struct err *err);
     void (*on_stopped)(struct upstream *upstream);
     void (*on_session_lost)(struct upstream *upstream);    // shakes hands again
     void (*on_not_streamable)(struct upstream *upstream);  // tries HTTP+SSE
-    // The token of this version was refused in the handshake: all of it once more, with another.
+    // The token of this version was refused during the handshake, which is repeated with another token.
     void (*on_greeted_late)(struct upstream *upstream, unsigned version);
-    void (*on_other_login)(struct upstream *upstream);  // what the server knows may be about another account
+    void (*on_other_login)(struct upstream *upstream);  // the new token may belong to another account
 };
 
 struct upstream {
@@ -44,32 +44,32 @@ struct upstream {
     struct buf instructions, declared;
     uint64_t next_id;
     struct map in_flight;       // id -> request
-    unsigned told;              // notifications that the server may answer, by mistake
-    uint64_t told_after;        // they were sent after the request of this id
-    unsigned given_up;          // requests that timed out or were cancelled, and may be answered late
-    struct list waiting;        // for READY
-    struct budget_hold *taken;  // what the message that is being handed on is held by; NULL: nothing
-    int64_t stopped_ms;         // since when the time of its requests does not count; 0: it does
+    unsigned told;              // notifications sent, each of which a broken server may answer
+    uint64_t told_after;        // they were sent after the request with this id
+    unsigned given_up;          // requests that timed out or were cancelled, and may still be answered
+    struct list waiting;        // requests that wait for READY
+    struct budget_hold *taken;  // counts the message that is being delivered; NULL: nothing does
+    int64_t stopped_ms;         // when the clock of its requests was stopped; 0: it runs
     struct upstream_request hello;
     struct loop_timer retry;
     struct loop_task fail_later;  // failures that must not come from inside upstream_request_send()
     struct list failing;
-    struct loop_task lose;  // the wire, for `why`
+    struct loop_task lose;  // gives up the wire, because of `why`
     struct err why;
     bool losing;
-    bool paused;  // what it sent is not handed on, and nothing more is read, but the transport may finish a message
+    bool paused;  // nothing is read or delivered, except that the transport may finish the message at hand
     unsigned failures;
     int64_t ready_since_ms;
     char problem[512];
-    struct stderr_tail tail;   // of a stdio server; kept when it has ended
-    enum err_code refusal;     // ERR_LOGIN: no grant, or it has ended; ERR_PROCESSES: of may_start(); ERR_NONE: neither
-    bool greeted_late;         // the token ended during this handshake
-    bool put_off;              // the pause it is in is one that the server asked for
-    bool asked;                // the server was spoken to since it was last started
-    int64_t login;             // whose account that was: access_login()
-    struct access_wait ready;  // for a token, before the server is started
+    struct stderr_tail tail;     // of a stdio server; kept after it has ended
+    enum err_code refusal;       // ERR_LOGIN: no valid grant; ERR_PROCESSES: may_start() refused; ERR_NONE: neither
+    bool greeted_late;           // the token expired during this handshake
+    bool put_off;                // the server asked for the current pause
+    bool asked;                  // a wire was opened since begin()
+    int64_t login;               // the login that the connection was opened with: access_login()
+    struct access_wait ready;    // for a token, before the server is started
     struct access_wait renewal;  // for another token
-    struct list refused;         // requests that wait for it
+    struct list refused;         // requests that wait for another token
     void (*on_closed)(void *arg, struct upstream *upstream);
     void *closed_arg;
 };

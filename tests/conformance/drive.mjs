@@ -1,5 +1,5 @@
 // Drives the postern command line for one scenario of the official client suite: it lists the tools and calls one, and
-// logs in by itself when the server asks for it.
+// logs in automatically when the server requires it.
 //
 // usage: tests/peers/node tests/conformance/drive.mjs URL     (the suite appends the URL and sets MCP_CONFORMANCE_*)
 import { spawnSync } from 'node:child_process';
@@ -43,7 +43,7 @@ function run(...args) {
     return status;
 }
 
-// Mocks that take only the stateless requests of 2026-07-28, which the command line does not send: the login is all that can be judged.
+// Mocks that accept only the stateless requests of 2026-07-28, which the command line does not send: only the login can be checked.
 const stateless = ['auth/offline-access-scope', 'auth/offline-access-not-supported', 'auth/iss-supported', 'auth/iss-not-advertised'];
 
 const only = stateless.includes(scenario);

@@ -7,7 +7,7 @@ import { parseArgs } from 'node:util';
 
 import { node, program, startGateway, startPeer, stdioServer, temporaryDirectory } from '../e2e/gateway.mjs';
 
-/** Scenarios the suite does not score but that have to pass here. */
+/** Scenarios that the suite does not score but that must pass here. */
 const REQUIRED = ['server-session-lifecycle', 'json-schema-2020-12'];
 
 const { values: options } = parseArgs({
@@ -49,7 +49,7 @@ async function startServerUnderTest() {
     return gateway.url;
 }
 
-/** The suite wants a localhost URL, for its DNS rebinding scenario. */
+/** The suite needs a localhost URL, for its DNS rebinding scenario. */
 async function runSuite(url) {
     const args = ['server', '--url', url.replace('127.0.0.1', 'localhost'), '--requirements', options.requirements, '-o', results.path];
     const suite = spawn(node, [program.conformance, ...args], { stdio: ['ignore', 'pipe', 'inherit'], cwd: results.path });
@@ -60,7 +60,7 @@ async function runSuite(url) {
     return { output, code };
 }
 
-/** Prints the verdict and gives the exit code. */
+/** Prints the verdict and returns the exit code. */
 function report(output, code) {
     const summary = output.slice(output.indexOf('=== SUMMARY ==='));
     const verdicts = [...summary.matchAll(/^([✓✗]) (\S+): /gm)].map(([, mark, name]) => ({ name, passed: mark === '✓' }));

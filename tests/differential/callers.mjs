@@ -49,12 +49,12 @@ class HttpCaller extends Caller {
         await this.gateway?.stop();
     }
 
-    /** Sends a message; if the gateway is gone, the wait for the answer fails and says so. */
+    /** Sends a message; if the gateway has ended, the wait for the answer fails with that reason. */
     send(text) {
         this.post(text).catch(() => {});
     }
 
-    /** Reads events until the stream ends, or the gateway. */
+    /** Reads events until the stream or the gateway ends. */
     follow(res, take) {
         readEvents(res, take).catch(() => {});
     }
@@ -125,5 +125,5 @@ class StdioCaller extends Caller {
     }
 }
 
-/** Callers by the way they reach the gateway. */
+/** Callers by their transport to the gateway. */
 export const callers = { http: () => new StreamableCaller(), sse: () => new SseCaller(), stdio: () => new StdioCaller() };

@@ -1,5 +1,5 @@
-// The table of what the gateway changes: every part of a message that may arrive other than it was sent is made here, by the
-// function of its row. docs/fidelity.md explains the rows under the same names; tests/lint/fidelity checks that it has all of them.
+// The table of changes by the gateway: every part of a message that may differ on arrival is made here, by the function of its row.
+// docs/fidelity.md explains the rows under the same names; tests/lint/fidelity checks that it has all of them.
 import { createHash } from 'node:crypto';
 
 /** The key of the server in every configuration. */
@@ -15,10 +15,10 @@ function exposedName(name) {
 
 const exposedUri = uri => (uri.startsWith('ui://') ? `ui://${SERVER}/${uri.slice(5)}` : `postern://${SERVER}/${uri}`);
 
-/** A string that the two sides know by different values. The sender may spell it with escapes; the receiver gets it without. */
+/** A string that has different values on the two sides. The sender may write it with escapes; the receiver gets it without. */
 const renamed = (row, json, own, seen) => ({ row, own: quoted(own), seen: quoted(seen), send: { own: json.spell(own), seen: json.spell(seen) } });
 
-/** A string that the caller gets with something in front of it, spelled as it was. */
+/** A string that the caller gets with a prefix, and with its escapes unchanged. */
 function led(row, json, lead, own) {
     const spelled = json.spell(own);
     return { row, own: spelled, seen: `"${lead}${spelled.slice(1)}` };
@@ -29,8 +29,8 @@ export const differences = {
     // ---- both directions ----
 
     /**
-     * Members of a message that JSON-RPC does not have, the order of the others, the white space between them and the spelling
-     * of the method: [sent, expected]. A member that is left out has its row in third place.
+     * Members of a message that JSON-RPC does not define, the order of the others, the white space between them and the escapes
+     * of the method: [sent, expected]. A member that is omitted has its row in third place.
      */
     envelope: (json, members) => [
         json.small(() => json.object([['jsonrpc', '"2.0"'], ...members.map(([key, text]) => [key, key === 'method' ? json.spell(text) : text])], { more: json.random.below(3), reserved: ['id', 'method', 'params', 'result', 'error'] })),
@@ -68,17 +68,17 @@ export const differences = {
     /** The name of a listed tool or prompt. */
     name: (lane, json, name) => (lane.prefix ? renamed('name', json, name, exposedName(name)) : json.spell(name)),
 
-    /** The URI of a resource, in the places where the protocol has one. */
+    /** The URI of a resource, in the places where the protocol defines one. */
     uri: (lane, json, uri) => (lane.prefix ? renamed('uri', json, uri, exposedUri(uri)) : json.spell(uri)),
 
     /** The logger of a log message. */
     logger: (lane, json, logger) => (lane.prefix ? led('logger', json, `${SERVER}/`, logger) : json.spell(logger)),
     missingLogger: lane => (lane.prefix ? { row: 'missingLogger', own: '', seen: `"logger":"${SERVER}",` } : ''),
 
-    /** The message of a question to people. */
+    /** The message of a question to a user. */
     elicitation: (lane, json, message) => (lane.prefix ? led('elicitation', json, `[${SERVER}] `, message) : json.spell(message)),
 
-    /** What stands beside the items of a list. */
+    /** The members beside the items of a list. */
     list: (own, seen) => ({ row: 'list', own, seen }),
 
     /** The cursor of a list. */
@@ -93,9 +93,9 @@ export const differences = {
     /** The params of an announcement that a list changed. */
     listChanged: params => ['params', params, { row: 'listChanged', own: '', seen: '' }],
 
-    /** What stands before or after the caller's own tasks in a list of them. */
+    /** The text before and after the caller's own tasks in a list of tasks. */
     tasks: (own, seen) => ({ row: 'tasks', own, seen }),
 
-    /** A notification that the protocol does not have: nothing arrives. */
+    /** A notification that the protocol does not define: nothing arrives. */
     unknown: method => ({ row: 'unknown', method })
 };

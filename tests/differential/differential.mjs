@@ -1,8 +1,8 @@
-// The differential test: random messages through the gateway, compared byte for byte with what was sent.
+// The differential test: random messages through the gateway, compared byte for byte with the sent ones.
 //
-// Eight lanes, each with a gateway of its own: servers over stdio, HTTP with JSON, HTTP with event streams and HTTP+SSE, with and
-// without prefix, shared and of one session, and callers over Streamable HTTP, HTTP+SSE and stdio. What the peers write is what a direct connection would
-// carry, so every byte that arrives must be that, apart from the parts that differences.mjs makes.
+// Eight lanes, each with a separate gateway: servers over stdio, HTTP with JSON, HTTP with event streams and HTTP+SSE, with and
+// without prefix, shared and of one session, and callers over Streamable HTTP, HTTP+SSE and stdio. The peers write the bytes of a direct connection,
+// so every byte must arrive unchanged, apart from the parts that differences.mjs makes.
 import { parseArgs } from 'node:util';
 
 import { differences } from './differences.mjs';

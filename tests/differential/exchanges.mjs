@@ -1,10 +1,10 @@
-// One exchange: a few random messages between a caller and a server, each compared with what the other side got.
+// One exchange: a few random messages between a caller and a server, each compared with the message received by the other side.
 import { differences as row } from './differences.mjs';
 import { Json, Random } from './generate.mjs';
 import { Messages, RELATED_TASK } from './messages.mjs';
 import { compare, need, sent } from './text.mjs';
 
-/** A message did not arrive as it was sent: the exchange, and its lane, end here. */
+/** A message did not arrive as expected: the exchange and its lane end here. */
 export class Differs extends Error {}
 
 export class Exchange {
@@ -36,7 +36,7 @@ export class Exchange {
 
     // ---- one message ----
 
-    /** Compares what arrived at a side with the text that had to; gives what the gateway chose in it. */
+    /** Compares a message that arrived at a side with the expected text; returns the values that the gateway chose. */
     arrived(side, what, { wire, text }, got) {
         const { lane, number } = this;
         lane.tally.compared++;
@@ -56,7 +56,7 @@ export class Exchange {
         return message;
     }
 
-    /** A message from the caller, as the server must get it. */
+    /** Sends a message of the caller, and checks it at the server. */
     async fromCaller(what, members) {
         return this.arrived('own', what, this.say(members), await this.lane.server.receive());
     }
@@ -67,7 +67,7 @@ export class Exchange {
         return { wire: sent(wire, 'own'), text };
     }
 
-    /** A message from the server, as the caller must get it; `say` sends it. */
+    /** Sends a message of the server with `say`, and checks it at the caller. */
     async fromServer(what, members, say = text => this.lane.server.say(text)) {
         const message = this.message(members);
         await say(message.wire);
@@ -76,7 +76,7 @@ export class Exchange {
 
     // ---- requests of callers, and their answers ----
 
-    /** What a request of the method is about, as members of its params. */
+    /** The target of a request of the method, as members of its params. */
     about(method) {
         const { lane, caller, random } = this;
         const { json } = caller;
@@ -94,7 +94,7 @@ export class Exchange {
         }[method]();
     }
 
-    /** A request of the caller; gives what the server needs to answer it. */
+    /** Sends a request of the caller; returns the values that the server needs to answer it. */
     async ask(method, members, { token, related } = {}) {
         const id = this.caller.id();
         const params = this.caller.params(method, members, { token: token && row.progressToken(token), related });
@@ -125,7 +125,7 @@ export class Exchange {
         return this.notify('notifications/message', this.server.log());
     }
 
-    /** Messages that follow one another without a pause, or in one array, arrive in their order. */
+    /** Messages sent without a pause, or in one array, arrive in order. */
     async burst() {
         const { random, server, lane, caller } = this;
         const token = caller.id();
@@ -142,7 +142,7 @@ export class Exchange {
         for (const message of all) this.arrived('seen', 'messages in a row', message, await lane.caller.receive());
     }
 
-    /** Two requests in one array: so are the answers, in any order, unless the second takes so long that it follows alone. */
+    /** Two requests in one array: the answers are in one array as well, in any order, unless the second is so late that it is sent alone. */
     async batch() {
         const { caller, server, lane } = this;
         const requests = [1, 2].map(number => {
@@ -170,7 +170,7 @@ export class Exchange {
         }
     }
 
-    /** A request that the caller takes back; an answer that comes too late goes nowhere. */
+    /** A request that the caller cancels; an answer that is too late is dropped. */
     async cancel() {
         const { caller, server } = this;
         const asked = await this.ask('tools/call', this.about('tools/call'));
@@ -260,7 +260,7 @@ export class Exchange {
         await this.listTasks(server.object(state(id)));
     }
 
-    /** The status of a task before the answer that makes it; the caller hears of it after that, perhaps on another stream. */
+    /** The status of a task before the answer that creates it; the caller receives it after that answer, possibly on another stream. */
     async earlyStatus(made, task, state) {
         const { lane, server } = this;
         const status = this.message([['method', 'notifications/tasks/status'], ['params', server.small(() => server.object(state))]]);
@@ -272,7 +272,7 @@ export class Exchange {
         return this.arrived('seen', 'the answer that makes a task', answer, got[0]);
     }
 
-    /** The tasks of all servers, of which those of other callers are left out. */
+    /** The tasks of all servers, without those of other callers. */
     async listTasks(task) {
         const { server, random } = this;
         const asked = await this.ask('tasks/list', []);
@@ -281,7 +281,7 @@ export class Exchange {
         await this.reply(asked, 'result', server.object([['tasks', [row.tasks(before, '['), task, row.tasks(after, ']')]]], ['nextCursor']));
     }
 
-    // ---- notifications that the protocol does not have ----
+    // ---- notifications that the protocol does not define ----
 
     async unknown() {
         const { server, caller, lane } = this;
@@ -291,7 +291,7 @@ export class Exchange {
             return sent(row.envelope(messages.json, [['method', unknown.method], ['params', messages.small(() => messages.object([]))]])[0], side);
         };
         await lane.server.say(custom(server, 'own'));
-        await this.log(); // and nothing before it
+        await this.log(); // no message arrives before it
         lane.caller.send(custom(caller, 'seen'));
         await this.request('tools/call');
     }

@@ -1,6 +1,6 @@
-// Random JSON as text: valid, and as odd as the grammar permits.
+// Random JSON as text: valid, and as unusual as the grammar permits.
 
-/** The same numbers for the same seed and message, whatever ran before. */
+/** Random numbers that depend only on the seed and the number of the message. */
 export class Random {
     constructor(seed, number) {
         this.state = (Math.imul(seed, 0x9e3779b1) ^ Math.imul(number + 1, 0x85ebca6b)) >>> 0;
@@ -27,7 +27,7 @@ export class Random {
         return array[this.below(array.length)];
     }
 
-    /** The array in another order. */
+    /** The array in random order. */
     shuffle(array) {
         const out = [...array];
         for (let i = out.length - 1; i > 0; i--) {
@@ -40,12 +40,12 @@ export class Random {
 
 const NUMBERS = ['0', '-0', '1', '-1', '1.0', '1.00', '0.10', '-0.0', '1e400', '-1E+400', '1e-999', '1E5', '1e-07', '12345678901234567890', '9007199254740993', '-9223372036854775809', '3.141592653589793238462643383279', '1e0', '0e0', '2147483648'];
 const STRINGS = ['', ' ', 'text', 'é', '😀', '\u2028', '\u2029', '\ufeff', '\ufffd', '\u007f', '\u0085', '\u0000', '\u0001\b\f\n\r\t\u001f', '"', '\\', '/', '\\u0041', '\\ud83d', 'null', '1e400', 'file:///a', 'postern://s/file:///a', 's__tool', '</script>', '{"a":1}', 'event: x', 'data: y', ': c', 'ключ', '日本', '\u{10ffff}', '\ud83d', '\ude00\ud83d', '\udfff', 'a'.repeat(130)];
-/** Names of members of the protocol, and of JavaScript, that mean nothing where data is. */
+/** Names of members of the protocol, and of JavaScript, that have no meaning in data. */
 const KEYS = ['', 'uri', 'name', 'taskId', 'task', '_meta', 'cursor', 'nextCursor', 'type', 'content', 'contents', 'resource', 'messages', 'progressToken', 'jsonrpc', 'id', 'method', 'params', 'result', 'error', 'data', 'logger', 'message', 'ui', 'resourceUri', 'uriTemplate', '__proto__', 'constructor', 'length', 'Name', 'URI', '*', 'a b', 'é', '\u0000', '\u2028', '$ref', 'x"y', 'a\\b', 'a/b', '\udc00'];
 const SIZES = [2_000, 40_000, 300_000];
 
 export class Json {
-    /** `breaks` makes the text of a line break, `levels` bounds deep values; `duplicates`: whether there may be any. */
+    /** `breaks` makes the text of a line break, `levels` bounds deep values; `duplicates` permits duplicate keys. */
     constructor(random, { breaks, levels = 40, duplicates = false } = {}) {
         Object.assign(this, { random, breaks, levels, duplicates });
         this.airy = random.chance(0.3);
@@ -111,8 +111,8 @@ export class Json {
     }
 
     /**
-     * An object with these members ([key, text], in any order; those that are undefined are left out) and up to `more` random ones,
-     * whose names are not among `reserved`, nor such that they are `taken`.
+     * An object with these members ([key, text], in random order; those that are undefined are omitted) and up to `more` random ones,
+     * except those in `reserved` and those for which `taken` is true.
      */
     object(members, { more = 0, depth = 2, reserved = [], taken = () => false } = {}) {
         const { random } = this;
@@ -133,7 +133,7 @@ export class Json {
         return ['{', this.space(), all.map(([key, text], i) => [i ? [',', this.space()] : '', key, this.space(), ':', this.space(), text, this.space()]), '}'];
     }
 
-    /** What `make` makes, without anything large. */
+    /** The result of `make`, without large values. */
     small(make) {
         const { large } = this;
         this.large = 0;
@@ -142,7 +142,7 @@ export class Json {
         return text;
     }
 
-    /** Perhaps. */
+    /** The result of `make` with probability `p`, else undefined. */
     maybe(make, p = 0.5) {
         return this.random.chance(p) ? make() : undefined;
     }

@@ -1,4 +1,4 @@
-// A lane: one caller, a gateway of its own and one server, each by its own way; exchanges follow one another on it.
+// A lane: one caller, one gateway and one server, each with its own transport; it runs exchanges in sequence.
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { callers } from './callers.mjs';
@@ -21,7 +21,7 @@ const CALLER = { roots: { listChanged: true }, sampling: { tools: {}, context: {
 
 const rule = (id, effect, more) => ({ id, effect, description: `the rule ${id} of the differential test`, tenants: ['*'], subjects: ['anonymous'], servers: ['*'], ...more });
 
-/** Allows everything, so that every item and every call is judged; its condition is about a tool that there is not. */
+/** Allows everything, so that every item and every call is decided; its condition is for a tool that does not exist. */
 const POLICY = {
     version: 1,
     description: 'The policy of the differential test',
@@ -31,7 +31,7 @@ const POLICY = {
     ]
 };
 
-/** One list of the server: its pages, and what callers must get of it. */
+/** One list of the server: its pages, and the items expected by callers. */
 class List {
     constructor(lane, kind) {
         Object.assign(this, { lane, kind });
@@ -42,7 +42,7 @@ class List {
         this.offer([], new Messages(lane, plain));
     }
 
-    /** Has these items from now on, on pages with cursors of the server. */
+    /** Replaces the items, and distributes them on pages with cursors of the server. */
     offer(items, messages) {
         const { json, random } = messages;
         this.items = [this.base, ...items];
@@ -57,7 +57,7 @@ class List {
         }
     }
 
-    /** The answer to the gateway's request for a page; a cursor must come back as it was. */
+    /** The answer to the gateway's request for a page; a cursor must be unchanged. */
     page(message, bytes) {
         const cursor = message.params?.cursor;
         const before = cursor === undefined ? undefined : this.pages.find(page => page.cursor && JSON.parse(page.cursor) === cursor);
@@ -87,7 +87,7 @@ export class Lane {
     /** `tell` reports a difference. */
     constructor({ server, caller, prefix, isolation, revision = '2025-11-25', policy = false }, tally, tell) {
         Object.assign(this, { prefix, isolation, revision, policy, tally });
-        this.ordered = server !== 'json'; // whose answers and news come on two connections
+        this.ordered = server !== 'json'; // that server sends answers and notifications on two connections
         this.batches = revision === '2025-03-26';
         this.name = `${caller} caller, ${server} server, ${prefix ? 'with' : 'without'} prefix, isolation ${isolation}, ${revision}${policy ? ', with a policy' : ''}`;
         this.tell = difference => tell({ lane: this.name, ...difference });
@@ -96,7 +96,7 @@ export class Lane {
         this.caller = callers[caller]();
     }
 
-    /** What the server answers by itself: its text, or '' if there is no answer; undefined for what an exchange is about. */
+    /** The automatic answer of the server: its text, or '' for no answer; undefined for messages that an exchange answers. */
     habit(message, bytes) {
         const { id, method, params } = message;
         const kind = Object.keys(METHODS).find(one => METHODS[one] === method);
@@ -117,7 +117,7 @@ export class Lane {
         this.caller.send('{"jsonrpc":"2.0","method":"notifications/initialized"}');
         await this.caller.listen();
         for (const method of Object.values(METHODS)) await this.say({ id: 2, method });
-        await this.server.opened; // so that what belongs to no request has a stream
+        await this.server.opened; // messages without a request need the standalone stream
     }
 
     async say(message) {

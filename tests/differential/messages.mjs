@@ -1,4 +1,4 @@
-// Random messages of the protocol, member by member: what may change on its way is made by the table, everything else is data.
+// Random messages of the protocol, member by member: the parts that the gateway may change are made by the table, all others are data.
 import { differences as row } from './differences.mjs';
 
 export const RELATED_TASK = 'io.modelcontextprotocol/related-task';
@@ -10,7 +10,7 @@ export class Messages {
         Object.assign(this, { lane, json, random: json.random });
     }
 
-    /** Nothing large: what is not an answer or an argument has a bound. */
+    /** The result of `make` without large values: all values except answers and arguments are bounded. */
     small(make) {
         return this.json.small(make);
     }
@@ -23,7 +23,7 @@ export class Messages {
         return Array.from({ length: 1 + this.random.below(8) }, () => this.random.pick([...'abcdefghijklmnopqrstuvwxyz0123456789'])).join('');
     }
 
-    /** Half of a character, perhaps. */
+    /** Sometimes half of a character. */
     half() {
         return this.random.chance(0.1) ? '\ud83d' : '';
     }
@@ -40,14 +40,14 @@ export class Messages {
 
     // ---- from servers ----
 
-    /** `app`: where the protocol of MCP Apps has the resource of a tool. */
+    /** `app`: the place where MCP Apps defines the resource of a tool. */
     meta(app = false) {
         const { json, lane } = this;
         const resource = () => (app ? row.uri(lane, json, this.uriText(['ui://app/', 'file:///'])) : json.spell(this.uriText()));
         return json.maybe(() => this.object([['ui', json.maybe(() => this.object([['resourceUri', resource()]]), 0.3)]]), 0.4);
     }
 
-    /** `_meta` of a whole message, which may say what task it belongs to. */
+    /** `_meta` of a whole message, which may name the task that it belongs to. */
     messageMeta(app = false) {
         const { json } = this;
         const related = json.maybe(() => this.object([['taskId', row.taskId(json, this.word())]]), 0.1);
@@ -69,7 +69,7 @@ export class Messages {
         return [['title', json.maybe(() => json.string())], ['description', json.maybe(() => json.string())], ['icons', this.icons()], ['annotations', this.annotations()], ['_meta', this.meta(app)]];
     }
 
-    /** A link to the web stays as it is: a caller may fetch it itself. */
+    /** A link to the web is not changed: a caller may fetch it itself. */
     link() {
         const uri = this.uriText();
         return uri.startsWith('http') ? this.json.spell(uri) : row.uri(this.lane, this.json, uri);
@@ -104,7 +104,7 @@ export class Messages {
         return json.array(Array.from({ length: random.below(4) }, one));
     }
 
-    /** The result of a request of this method; sometimes not at all what the protocol has. */
+    /** The result of a request of this method; sometimes not one that the protocol defines. */
     result(method) {
         const { json } = this;
         if (this.random.chance(0.1)) return json.object([], { more: 6, depth: 4, reserved: ['_meta', 'task'] });
@@ -117,7 +117,7 @@ export class Messages {
         return this.object([...members, ['_meta', this.messageMeta(method === 'tools/call')]], method === 'tools/call' ? ['task'] : []);
     }
 
-    /** An error; `data.uri` names a resource if the code says that it is missing, or the method was about one. */
+    /** An error; `data.uri` names a resource if the code says that it is missing, or the method has a resource. */
     error(method) {
         const { json, random, lane } = this;
         const missing = random.chance(0.2), about = missing || method === 'resources/read' || method === 'completion/complete';
@@ -142,7 +142,7 @@ export class Messages {
         });
     }
 
-    /** The params of a question; `url` is the id of an elicitation that goes on in a browser. */
+    /** The params of a question; `url` is the id of an elicitation that continues in a browser. */
     question(method, { token, url }) {
         const { json, random, lane } = this;
         const meta = token || random.chance(0.3) ? this.object([['progressToken', token], [RELATED_TASK, json.maybe(() => this.object([['taskId', row.taskId(json, this.word())]]), 0.2)]]) : undefined;
@@ -159,14 +159,14 @@ export class Messages {
 
     // ---- from callers ----
 
-    /** An object of a request whose known members are judged: no other may be taken for one of them. */
+    /** An object of a request whose known members the gateway reads: no other member may be confused with one of them. */
     judged(members, reserved = []) {
         const names = [...members.map(([key]) => key), ...reserved].map(name => name.toLowerCase());
         const taken = key => names.includes(key.toLowerCase()) || key.includes('\0');
         return this.json.object(members, { more: this.random.below(4), taken });
     }
 
-    /** The params of a request: `members` are what it is about. */
+    /** The params of a request; `members` are its target. */
     params(method, members, { token, related } = {}) {
         const { json, random } = this;
         const known = { 'tools/call': ['name', 'arguments', 'task', '_meta'], 'prompts/get': ['name', 'arguments', '_meta'], 'completion/complete': ['ref', 'argument', 'context', '_meta'] }[method] ?? ['uri', 'taskId', 'cursor', '_meta'];
@@ -178,7 +178,7 @@ export class Messages {
         });
     }
 
-    /** What a caller answers to a question. */
+    /** The result of a caller for a question. */
     reply(method) {
         const { json, random } = this;
         const members = {
@@ -196,7 +196,7 @@ export class Messages {
 
     // ---- lists ----
 
-    /** An item of a list: its text, and how it is used. */
+    /** An item of a list: its text, and its use. */
     item(kind, number) {
         const { json, random, lane } = this;
         const name = `i${number}${random.pick(['', ' b', 'é', '(x)', '.-/', 'x'.repeat(70), '"'])}${this.word()}`;

@@ -13,7 +13,7 @@ import { event, framed, Frames, Inbox, write } from './wire.mjs';
 const pipe = fileURLToPath(new URL('pipe.mjs', import.meta.url));
 const parsed = bytes => JSON.parse(Buffer.from(bytes, 'latin1').toString());
 
-/** Where messages arrive; those that the server answers by itself (`habit`) are not among them. `random` decides how messages are written. */
+/** Receives messages, except those that it answers automatically (`habit`). `random` decides how messages are written. */
 class Server {
     constructor(habit) {
         this.habit = habit;
@@ -21,7 +21,7 @@ class Server {
         this.random = new Random(0, 0);
     }
 
-    /** A message as bytes, and the way back of its answer. */
+    /** Takes a message as bytes, and the function that sends its answer. */
     take(bytes, answer) {
         const message = parsed(bytes);
         const own = this.habit(message, bytes);
@@ -55,7 +55,7 @@ class StdioServer extends Server {
     }
 }
 
-/** What both kinds of HTTP servers have: one stream for what belongs to no request. */
+/** The common part of both kinds of HTTP servers: one stream for messages without a request. */
 class HttpServer extends Server {
     opened = new Promise(resolve => {
         this.open = stream => resolve((this.stream = stream));
@@ -107,7 +107,7 @@ class StreamableServer extends HttpServer {
         const over = () => {
             if (this.current === res) this.current = undefined;
         };
-        res.on('close', over); // the gateway takes a request back
+        res.on('close', over); // the gateway cancels a request
         return this.take(bytes, text => {
             over();
             if (this.streams) {
@@ -140,7 +140,7 @@ class SseServer extends HttpServer {
     }
 }
 
-/** Servers by the way their answers travel. */
+/** Servers by the transport of their answers. */
 export const servers = {
     stdio: habit => new StdioServer(habit),
     json: habit => new StreamableServer(habit, false),

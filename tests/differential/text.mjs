@@ -1,8 +1,8 @@
-// Texts with two sides: what the server writes or reads (`own`), and what the caller does (`seen`).
+// Texts with two sides: as the server writes or reads them (`own`), and as the caller does (`seen`).
 //
-// A text is a string, a part, or an array of texts. A part is what the gateway may change: {row, own, seen}, where `row` is its
-// row in differences.mjs. What one side cannot know in advance is a regular expression on that side; `as` names what it matched.
-// `send` has what a side writes where that is not what it would be expected to get: an odd spelling of the same string.
+// A text is a string, a part, or an array of texts. A part is a text that the gateway may change: {row, own, seen}, where `row`
+// is its row in differences.mjs. A value that one side cannot know in advance is a regular expression on that side; `as` names its match.
+// `send` has the text that a side writes if it differs from the expected one, such as another spelling of the same string.
 
 const utf8 = text => Buffer.from(text, 'utf8').toString('latin1'); // one character for each byte
 
@@ -12,13 +12,13 @@ export function sent(text, side) {
     return Array.isArray(text) ? text.map(one => sent(one, side)).join('') : (text.send?.[side] ?? text[side]);
 }
 
-/** How often each row of the table was needed. */
+/** The number of uses of each row of the table. */
 export const needed = new Map();
 export const need = ({ row }) => needed.set(row, (needed.get(row) ?? 0) + 1);
 
 /**
- * Compares bytes that arrived (as latin1) with the text that this side must get. Gives {at, expected} of the first byte that
- * differs, or {found}: what the expressions with a name matched.
+ * Compares bytes that arrived (as latin1) with the text that this side must get. Returns {at, expected} of the first byte that
+ * differs, or {found}: the matches of the expressions with a name.
  */
 export function compare(text, side, received) {
     const found = {};

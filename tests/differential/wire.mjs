@@ -1,7 +1,7 @@
-// How messages stand on the wire: lines, Content-Length and events. Bytes that arrive are strings of latin1, one character each.
+// The framing of messages: lines, Content-Length and events. Bytes that arrive are strings of latin1, one character each.
 const WAIT_MS = 20_000;
 
-/** Messages that arrived, until somebody takes them. */
+/** A queue of received messages. */
 export class Inbox {
     constructor() {
         this.messages = [];
@@ -13,7 +13,7 @@ export class Inbox {
         else this.messages.push(message);
     }
 
-    /** The next message; undefined if none comes in time. */
+    /** The next message; undefined if it does not arrive in time. */
     take() {
         if (this.messages.length) return this.messages.shift();
         return new Promise(resolve => {

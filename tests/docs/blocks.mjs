@@ -1,6 +1,6 @@
-// Owns the blocks of a document: where they stand, their language, and what the comments before them say.
+// Owns the blocks of a document: their line, their language, and the marks in the comments before them.
 
-/** What a comment may say; the value is what stands after the colon. */
+/** The marks that a comment may have; the value follows after a colon. */
 const keys = ['background', 'each line within', 'file', 'root', 'skip', 'status', 'then', 'unit', 'within'];
 
 function readMark(text, where) {
@@ -9,7 +9,7 @@ function readMark(text, where) {
     return [key, text.slice(key.length + 1).trim() || true];
 }
 
-/** The fenced blocks of a text that have a language: [{line, language, text, marks}]. Drawings and output have none. */
+/** The fenced blocks of a text that have a language: [{line, language, text, marks}]. Blocks of drawings and output have no language. */
 export function blocksOf(name, markdown) {
     const blocks = [];
     let open = null, marks = {};
@@ -27,7 +27,7 @@ export function blocksOf(name, markdown) {
             const [key, value] = readMark(mark[1], `${name}:${index + 1}`);
             marks[key] = value;
         } else if (Object.keys(marks).length) {
-            throw new Error(`${name}:${index + 1}: a mark stands right before its block`);
+            throw new Error(`${name}:${index + 1}: a mark must be right before its block`);
         }
     }
     if (open) throw new Error(`${name}:${open.line}: the block has no end`);
@@ -35,7 +35,7 @@ export function blocksOf(name, markdown) {
     return blocks;
 }
 
-/** The JSON texts of a block: itself, or what it is a part of. */
+/** The JSON texts of a block: the block itself, or the text around it that a mark gives. */
 export function wholes({ text, marks }) {
     if (marks.within) return [marks.within.replace('…', () => text)];
     if (marks['each line within']) return text.trim().split('\n').map(line => marks['each line within'].replace('…', () => line));

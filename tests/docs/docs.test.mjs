@@ -1,4 +1,4 @@
-// The documents are true: every command and configuration in them works as it stands there, in a fresh clone and in order.
+// The documents are correct: every command and configuration in them works unchanged, in a fresh clone and in order.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ const NOTHING = { version: 1, description: 'Nothing is allowed', rules: [] };
 const read = name => readFileSync(join(root, name), 'utf8');
 const write = (folder, name, content) => writeFileSync(join(folder, name), typeof content === 'string' ? content : JSON.stringify(content));
 
-/** What the reader of a document has before the first block, and variables of the environment. */
+/** The prerequisites of a document, and variables of the environment. */
 const presupposed = {
     'docs/policy.md': folder => {
         const { status, stderr } = shell('cp -r policies/example policy; cp deploy/example.json postern.json; git add -A; git commit -qm policy', { cwd: folder });
@@ -39,7 +39,7 @@ function succeeds(script, document) {
     assert.equal(status, 0, `${script}\nexit status ${status}\n${stdout}${stderr}`);
 }
 
-/** Checks it as what it is: a policy, a configuration, or JSON. */
+/** Checks a JSON text as a policy or a configuration if it is one, otherwise only its syntax. */
 function checkJson(text, file, document) {
     const tree = JSON.parse(text);
     write(document.folder, file, text);
@@ -59,7 +59,7 @@ async function runShell(block, document) {
     assert.equal(status, Number(marks.status ?? 0), `exit status\n${stdout}${stderr}`);
 }
 
-/** systemd takes the unit, and a gateway started the way systemd would start it serves. */
+/** systemd accepts the unit, and a gateway started as systemd would start it serves. */
 async function runUnit(block, document) {
     const file = '/etc/systemd/system/postern.service';
     mkdirSync('/etc/systemd/system', { recursive: true });
@@ -88,13 +88,13 @@ async function runBlock(block, document) {
     else if (marks.unit) await runUnit(block, document);
     else if (language === 'sh') await runShell(block, document);
     else if (language === 'nginx') runNginx(block, document);
-    else throw new Error(`nobody knows how to run a block of ${language}`);
+    else throw new Error(`blocks of ${language} cannot be run; give the block a mark`);
     if (marks.then) succeeds(marks.then, document);
 }
 
 before(prepare);
 
-/** Runs the blocks of documents in one clone; the gateway a document has started ends with it. */
+/** Runs the blocks of documents in one clone; a gateway that a document starts ends with the document. */
 function run(...names) {
     const running = [];
     const document = {};
@@ -135,9 +135,9 @@ describe('a broken block fails', () => {
             /E9/
         ],
         'a part that does not fit': ['<!-- docs-test: within: {"mcpServers": {…}} -->\n```json\n"a": {}\n```', /mcpServers\/a: give either/],
-        'what must hold afterwards': ['<!-- docs-test: then: test -e missing -->\n```sh\ntrue\n```', /test -e missing/],
+        'a condition that does not hold afterwards': ['<!-- docs-test: then: test -e missing -->\n```sh\ntrue\n```', /test -e missing/],
         'a location that nginx refuses': ['```nginx\nlocation / { proxy_buffering maybe; }\n```', /proxy_buffering/],
-        'a language that nobody runs': ['```yaml\na: b\n```', /yaml/]
+        'a language that cannot be run': ['```yaml\na: b\n```', /yaml/]
     };
     const unit = ['[Service]', 'Type=exec', 'User=postern', 'Environment=POSTERN_CONFIG=/etc/broken.json', 'ExecStart=/usr/local/bin/postern serve', ''].join('\n');
     test('a unit without a state folder', { skip: isRoot ? undefined : 'only as root' }, () => {

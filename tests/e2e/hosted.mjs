@@ -1,5 +1,5 @@
-// What the tests of the hosted connect flow that need no real browser have in common: a world with an authorization server and a
-// policy, callers, and coming back.
+// Helpers for the tests of the hosted connect flow without a real browser: a world with an authorization server and a policy, callers,
+// and the redirect back to the gateway.
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -9,14 +9,14 @@ import { initialize, post, reply, send, stream } from './raw.mjs';
 
 const authorityProgram = peerPath('authority.mjs');
 
-export const everybody = { id: 'all', effect: 'allow', description: 'Everybody who is somebody', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] };
+export const everybody = { id: 'all', effect: 'allow', description: 'Every authenticated caller may do everything', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] };
 export const forwarded = { type: 'forwarded-user', trusted_proxies: ['127.0.0.1'] };
 
 /** `folder.path` has policy.json; `start` starts a gateway with two servers that users connect to, both at one authority. */
 export async function startWorld(...options) {
     const folder = temporaryDirectory();
     const world = { folder, policy: join(folder.path, 'policy.json') };
-    world.setPolicy = (...rules) => writeFileSync(world.policy, JSON.stringify({ version: 1, description: 'Who may do what here', rules }));
+    world.setPolicy = (...rules) => writeFileSync(world.policy, JSON.stringify({ version: 1, description: 'The policy of this test', rules }));
     world.setPolicy(everybody);
     world.authority = await startPeer(node, authorityProgram, 3600, ...options);
     world.count = async () => (await fetch(new URL('/count', world.authority.url))).json();
@@ -61,7 +61,7 @@ export async function caller(user, url, { capabilities, headers = { 'x-forwarded
 
 export const title = page => /<h1>([^<]*)/.exec(page.body)?.[1];
 
-/** Comes back, and waits where so many logins end at one issuer that some have to. */
+/** Visits the callback, and repeats it after the announced wait while the rate of logins at its issuer is exceeded. */
 export async function comeBack(jar, address) {
     for (;;) {
         const page = await jar.visit(address);

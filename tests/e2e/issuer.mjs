@@ -1,4 +1,4 @@
-// An issuer of the test's own: it signs whatever it is told to, right or wrong, and serves its keys well or badly.
+// An issuer under the control of the test: it signs any token, valid or not, and serves its keys correctly or with faults.
 import { createHmac, generateKeyPairSync, sign as signBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -14,7 +14,7 @@ const KEYS = {
 
 /**
  * Starts it on `port`. `issuer.keys` are served at `jwksUri`; `issuer.serve` (request, response) answers instead if it is set. `fetches`
- * counts what was asked for, by path.
+ * counts the requests by path.
  */
 export async function startIssuer(audience, port = 0) {
     const issuer = { fetches: {}, keys: {}, serve: undefined };

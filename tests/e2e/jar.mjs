@@ -1,16 +1,16 @@
-// A browser without pictures, for the pages of the gateway where no real one is needed: cookies, forms, redirects.
+// A minimal browser for tests of the pages that need no real one: cookies, forms and redirects.
 import assert from 'node:assert/strict';
 
 import { send } from './raw.mjs';
 
 export class Jar {
     cookies = {};
-    /** Cookies know no ports in a browser. `apart`: here they do, for a server that watches what the gateway itself sends. */
+    /** A browser does not separate cookies by port. `apart`: this one does, for a server that records every cookie it receives. */
     constructor(user, { apart = false } = {}) {
         this.user = user;
         this.apart = apart;
     }
-    /** A page, wherever redirects lead; one to an address that begins with `stop` is not followed. */
+    /** Gets a page and follows redirects, except to an address that begins with `stop`. */
     async visit(url, form, stop) {
         const { hostname, host } = new URL(url);
         const jar = (this.cookies[this.apart ? host : hostname] ??= {});
@@ -27,18 +27,18 @@ export class Jar {
         const next = location && new URL(location, url).href;
         return !next || (stop && next.startsWith(stop)) ? { url, next, ...answer } : this.visit(next, undefined, stop);
     }
-    /** Opens a link: the page that asks. */
+    /** Opens a link; returns the consent page. */
     async open(link) {
         const asked = await this.visit(link);
         assert.equal(asked.status, 200, asked.body);
         return asked;
     }
-    /** Agrees on the page that asks, sent to `origin`: what comes next. */
+    /** Agrees on the consent page, with a form sent to `origin`; returns the next page. */
     agree(asked, origin = new URL(asked.url).origin) {
         const field = name => new RegExp(`name="${name}" value="([^"]+)"`).exec(asked.body)[1];
         return this.visit(`${origin}/oauth/connect`, { t: field('t'), csrf: field('csrf'), answer: 'yes' });
     }
-    /** Goes on to the authorization server, allows, and comes back as far as `stop`. */
+    /** Continues to the authorization server, allows the access, and follows the redirects back up to `stop`. */
     async allow(gone, stop) {
         assert.equal(gone.status, 200, gone.body);
         const there = await this.visit(/url=([^"]+)"/.exec(gone.body)[1].replaceAll('&amp;', '&'), undefined, stop);
@@ -49,7 +49,7 @@ export class Jar {
         const { origin } = new URL(link);
         return (await this.allow(await this.agree(await this.open(link)), `${origin}/oauth/callback`)).next;
     }
-    /** Goes all the way from a connect link, as somebody who agrees to everything; gives the page that asked. */
+    /** Performs a whole login from a connect link and agrees on each page; returns the consent page. */
     async connect(link) {
         const asked = await this.open(link);
         const done = await this.allow(await this.agree(asked));

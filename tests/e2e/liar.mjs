@@ -1,4 +1,4 @@
-// A liar (tests/peers/liar), and somebody with a home of their own who logs in to it and whose every word is searched for secrets.
+// A liar (tests/peers/liar), and a user with a separate home who logs in to it; all output and files of the user are searched for secrets.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ export const EXIT = { OK: 0, USAGE: 2, CONFIG: 3, UNAVAILABLE: 4, DENIED: 10, TI
 
 const WAIT_MS = 60_000;
 
-/** As if a minute had passed since the last registration: another one may be tried (G13). */
+/** Deletes the record of the last registration, as if a minute had passed: another registration is allowed (G13). */
 export function aMinuteLater(state) {
     if (!existsSync(join(state, 'store.db'))) return;
     const db = new DatabaseSync(join(state, 'store.db'));
@@ -36,7 +36,7 @@ class Liar {
         return liar;
     }
 
-    /** What the configuration says about it; ORIGIN in it stands for the liar's own. Null: it is named by its URL. */
+    /** Writes the configuration; ORIGIN in `auth` stands for the origin of the liar. Without `auth`, commands name the liar by its URL. */
     configure(auth) {
         const settled = JSON.parse(JSON.stringify(auth ?? {}).replaceAll('ORIGIN', this.origin));
         this.whom = auth ? ['liar'] : ['--url', this.url];
@@ -56,21 +56,21 @@ class Liar {
         return fetch(`${this.origin}/control`, { method: 'POST', body: JSON.stringify(order) });
     }
 
-    /** The requests it got, of one path if one is given; `away` are those to its other origin. */
+    /** The requests that it received, to one path if `path` is given; `away` are those to its other origin. */
     async seen(path) {
         return (await this.get('/seen')).filter(request => !path || (path === 'away' ? request.away : request.path === path));
     }
 
-    /** Waits until so many requests are held back. */
+    /** Waits until this many requests are held. */
     held(count = 1) {
         return this.get(`/held?count=${count}`);
     }
 
-    /** Starts a command; `ended` gives its {status, signal, stdout, stderr}. */
+    /** Starts a command; `ended` resolves with its {status, signal, stdout, stderr}. */
     start(...args) {
         const env = { PATH: process.env.PATH, HOME: this.state, POSTERN_STATE: this.state, ...this.variables };
         const child = spawn(binary, [...args, '--config', this.config], { env, cwd: this.state, stdio: 'pipe' });
-        child.stdin.on('error', () => {}); // it may have ended before it read anything
+        child.stdin.on('error', () => {}); // the command may have ended without reading its input
         const stdout = watch(child, 'stdout');
         const stderr = watch(child, 'stderr');
         const closed = new Promise(resolve => child.once('close', resolve));
@@ -91,7 +91,7 @@ class Liar {
         return ended;
     }
 
-    /** Logs in, more than a minute after whatever was registered before. */
+    /** Logs in, as if more than a minute after any earlier registration. */
     login(...args) {
         aMinuteLater(this.state);
         return this.loginAtOnce(...args);
@@ -101,14 +101,14 @@ class Liar {
         return this.run('login', ...this.whom, '--headless', '--verbose', ...args);
     }
 
-    /** The same with a browser, which comes back to the listener. */
+    /** The same with a browser, which is redirected to the listener. */
     async loginByBrowser(...args) {
         aMinuteLater(this.state);
         const login = this.start('login', ...this.whom, '--no-browser', '--verbose', ...args);
         const [, address] = await login.line(/^To log in to .*, open\n(\S+)$/m, WAIT_MS);
         await fetch(address);
         const ended = await login.ended;
-        this.output = this.output.replaceAll(address, ''); // a person has to see it, state and all
+        this.output = this.output.replaceAll(address, ''); // the user has to see the address, including its state
         return ended;
     }
 
@@ -124,7 +124,7 @@ class Liar {
         return JSON.parse((await this.run('connections', '--json')).stdout);
     }
 
-    /** A gateway with this home; what it logs, as much as it can, is searched too. */
+    /** A gateway with this home and log level debug; its log is searched as well. */
     async gateway(auth = { mode: 'shared' }, server = {}) {
         const config = { log: { level: 'debug' }, mcpServers: { liar: { url: this.url, ...server, auth } } };
         const gateway = await startGateway(config, [], { variables: { POSTERN_STATE: this.state } });
@@ -142,7 +142,7 @@ class Liar {
         return gateway;
     }
 
-    /** How many refreshes are under way, as the disk says. */
+    /** The number of refreshes in progress according to the store. */
     refreshing() {
         const db = new DatabaseSync(join(this.state, 'store.db'), { readOnly: true });
         const { count } = db.prepare("SELECT count(*) AS count FROM lease WHERE CAST(name AS TEXT) NOT LIKE 'register %'").get();
@@ -150,20 +150,20 @@ class Liar {
         return count;
     }
 
-    /** As if the time of a lease whose holder was killed were over. */
+    /** Deletes all leases, as if the lease of a killed holder had expired. */
     endLeases() {
         const db = new DatabaseSync(join(this.state, 'store.db'));
         db.exec('DELETE FROM lease');
         db.close();
     }
 
-    /** Everything on the disk of whoever logged in. */
+    /** The content of all files in the home of the user. */
     disk() {
         const files = readdirSync(this.state, { recursive: true, withFileTypes: true }).filter(entry => entry.isFile());
         return files.map(entry => readFileSync(join(entry.parentPath, entry.name), 'latin1')).join('\n');
     }
 
-    /** No secret it has given out or was sent, nor a long part of one, is in what was printed or on the disk. */
+    /** No secret that the liar issued or received, nor a long part of one, is in the output of a command or on the disk. */
     async assertNothingLeaked() {
         const disk = this.disk();
         for (const secret of await this.secrets()) {
@@ -176,8 +176,8 @@ class Liar {
 }
 
 /**
- * What holds for every request whatever the lie: no cookies; a secret never in an address, but for the state of the
- * authorization request; a bearer token to the MCP server alone, and other secrets to the endpoints for tokens alone.
+ * Checks every request, for every lie: none has a cookie; no address contains a secret except the state of the authorization
+ * request; bearer tokens went only to the MCP server, and other secrets only to the endpoints for tokens.
  */
 async function assertNothingAstray(liar) {
     const secrets = await liar.secrets();
@@ -193,7 +193,7 @@ async function assertNothingAstray(liar) {
     }
 }
 
-/** Starts a liar, lets `body` use it, and then looks for what leaked or went astray. */
+/** Runs `body` with a liar, and then searches for secrets that leaked or were sent to the wrong place. */
 export async function withLiar(lie, auth, body) {
     const liar = await Liar.start(lie);
     try {

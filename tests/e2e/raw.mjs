@@ -1,4 +1,4 @@
-// MCP over plain HTTP without an SDK: every header and status is the test's own business.
+// MCP over plain HTTP without an SDK: the tests see every header and status.
 import assert from 'node:assert/strict';
 import { request } from 'node:http';
 import { text } from 'node:stream/consumers';
@@ -6,13 +6,13 @@ import { text } from 'node:stream/consumers';
 export const ACCEPT_BOTH = 'application/json, text/event-stream';
 const WAIT_MS = 60_000;
 
-/** Sends one request and gives {status, headers, body}; `body` in the options is sent as it is, objects as JSON. */
+/** Sends one request and returns {status, headers, body}; `body` in the options is sent unchanged, objects as JSON. */
 export async function send(url, { method = 'POST', headers = {}, body } = {}) {
     const res = await open(url, method, headers, body);
     return { status: res.statusCode, headers: res.headers, body: await text(res) };
 }
 
-/** Sends one request and gives {status, headers, next(), message(), notification(), drop()} for the event stream it is answered with. */
+/** Sends one request and returns {status, headers, next(), message(), notification(), drop()} for the event stream of the answer. */
 export async function stream(url, { method = 'GET', headers = {}, body } = {}) {
     const res = await open(url, method, headers, body);
     const events = parse(res);
@@ -28,7 +28,7 @@ export async function stream(url, { method = 'GET', headers = {}, body } = {}) {
             if (event.data) return { ...event, message: JSON.parse(event.data) };
         }
     };
-    /** The next notification of a method; others are passed over. */
+    /** The next notification of a method; others are skipped. */
     const notification = async wanted => {
         for (;;) {
             const event = await message();
@@ -64,7 +64,7 @@ export class Session {
         return send(this.url, { headers: this.headers(post(more)), body });
     }
 
-    /** Posts a request and gives the JSON-RPC response, from a JSON body or the end of a stream. */
+    /** Posts a request and returns the JSON-RPC response, from a JSON body or the end of a stream. */
     async request(method, params) {
         const body = { jsonrpc: '2.0', id: this.nextId++, method, params };
         const answer = await this.post(body);

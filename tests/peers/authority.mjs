@@ -1,11 +1,13 @@
 // A real OpenID provider (npm oidc-provider) with registration, PKCE, rotation with reuse detection and resource indicators, and an MCP
-// server that takes its tokens and no others.
+// server that accepts only its tokens.
 //
-// usage: tests/peers/node tests/peers/authority.mjs [SECONDS] [ask [documents]] [--tls CERTIFICATE KEY]     prints the URL of the MCP server; SECONDS a token lives, 3600 if not
-// given; with `ask` there is a page with a name and two buttons for a browser, and nobody is signed in by itself; with
-// `documents` client ids may be URLs of metadata documents, whoever vouches for their certificates; with `--tls` both speak https
+// usage: tests/peers/node tests/peers/authority.mjs [SECONDS] [ask [documents]] [--tls CERTIFICATE KEY]
 //
-// GET /count of the MCP server gives how often each grant type was asked for; POST /deny makes the user decline from now on.
+// Prints the URL of the MCP server. SECONDS is the lifetime of tokens, by default 3600; with `ask` the browser gets a page with a name
+// and two buttons, instead of an automatic login; with `documents` client ids may be URLs of metadata documents, and their certificates
+// are not verified; with `--tls` both speak https.
+//
+// GET /count of the MCP server returns the number of requests for each grant type; POST /deny makes the user decline from now on.
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createServer as createSecureServer } from 'node:https';
@@ -70,7 +72,7 @@ provider.on('refresh_token.destroyed', () => (count.revoked = (count.revoked ?? 
 provider.on('registration_create.success', () => (count.registered = (count.registered ?? 0) + 1));
 provider.on('grant.error', context => (count.refused = (count.refused ?? 0) + 1));
 
-/** The user who is always signed in and always agrees, or always declines. */
+/** Completes a login as a user who always agrees, or always declines. */
 async function decide(request, response, accountId = 'alice', denied = deny) {
     const { params, grantId } = await provider.interactionDetails(request, response);
     if (denied) return provider.interactionFinished(request, response, { error: 'access_denied', error_description: 'the user declined' });
@@ -81,7 +83,7 @@ async function decide(request, response, accountId = 'alice', denied = deny) {
     await provider.interactionFinished(request, response, result, { mergeWithLastSubmission: true });
 }
 
-/** The page that asks, and its answer. */
+/** The consent page, and the handler of its form. */
 async function ask(request, response) {
     if (request.method === 'POST') {
         const chunks = [];
@@ -143,7 +145,7 @@ back.on('request', (request, response) => {
     if (request.url === '/deny') return response.end(String((deny = true)));
     if (request.url === '/.well-known/oauth-protected-resource/mcp')
         return response.end(JSON.stringify({ resource, authorization_servers: [issuer], scopes_supported: ['mcp:use'] }));
-    if (request.url === '/mcp' && request.method === 'POST') return mcp(request, response).catch(() => response.destroy()); // who asked has gone
+    if (request.url === '/mcp' && request.method === 'POST') return mcp(request, response).catch(() => response.destroy()); // the client has disconnected
     response.writeHead(404).end();
 });
 

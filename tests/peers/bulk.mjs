@@ -1,7 +1,7 @@
 // A server for large results, over every transport:  bulk [--counted] | bulk --http | bulk --events | bulk --sse
-//   make {bytes, form, envelope, begun, go, then}   answers with the result that bulk() gives, in one of `envelopes`; with `begun` it
-//                                         sends one half, makes that file and sends the rest when `go` exists; with `then` "end"
-//                                         it ends after that
+//   make {bytes, form, envelope, begun, go, then}   answers with the result of bulk(), in one of `envelopes`; with `begun` it
+//                                         sends one half, creates that file and sends the rest when `go` exists; with `then` "end"
+//                                         it exits after that
 // --counted: stdio with Content-Length. --http: Streamable HTTP with JSON answers, --events with event streams. --sse: HTTP+SSE.
 import { existsSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -9,7 +9,7 @@ import { text as body } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
-/** A result of about so many bytes, as text. */
+/** A result of about this many bytes, as text. */
 export function bulk(bytes, form) {
     const parts = [];
     const line = form === 'pretty' ? '\n' : '';
@@ -22,7 +22,7 @@ export function bulk(bytes, form) {
     put(`{"content":[${line}`);
     for (let i = 0; left > 0; i++) {
         const comma = i ? `,${form === 'pretty' ? '\r\n' : ''}` : '';
-        // The first links are far apart, and then there are many of them.
+        // The first links are far apart, and the others are dense.
         const filler = form === 'links' && left > bytes / 2 ? 'y'.repeat(100_000) : 'z';
         put(`${comma}{"type":"resource_link","uri":"bulk:///${i}","name":"${filler}","size":1.${i}0E+2,${line} "big":12345678901234567890}`);
     }
@@ -32,7 +32,7 @@ export function bulk(bytes, form) {
 const quoted = JSON.stringify;
 const args = process.argv.slice(2);
 
-/** The same answer: the order of members and the white space between them mean nothing. */
+/** Equivalent forms of an answer, with another order of members or other white space. */
 export const envelopes = {
     before: (id, result) => `{"jsonrpc":"2.0","id":${id},"result":${result}}`,
     after: (id, result) => `{"result":${result},"id":${id},"jsonrpc":"2.0"}`,
@@ -60,7 +60,7 @@ async function* answer({ id, method, params }) {
     }
 }
 
-/** Writes an answer as it is made: `head` is told its length, if that is known. */
+/** Writes an answer while it is generated: `head` gets its length, if that is known. */
 async function write(message, out, { head = () => {}, line = text => text, tail = '' } = {}) {
     for await (const part of answer(message)) {
         if (part.length !== undefined && !Buffer.isBuffer(part) && typeof part !== 'string') head(part.length);

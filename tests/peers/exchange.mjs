@@ -1,10 +1,10 @@
-// Two real OpenID providers (npm oidc-provider) and a server that takes their tokens and no others: `idp`, who knows the people and exchanges
-// tokens (RFC 8693, ID-JAG), and `as`, who takes clients, workloads and ID-JAGs (RFC 7523). The exchanges are the test's own grant types; the
+// Two real OpenID providers (npm oidc-provider) and a server that accepts only their tokens: `idp`, which knows the users and exchanges
+// tokens (RFC 8693, ID-JAG), and `as`, which accepts clients, workloads and ID-JAGs (RFC 7523). The exchanges are grant types defined here; the
 // clients are authenticated by the provider.
 //
-// `state` may be changed at any time: how long tokens live, who is refused and how, which tokens the server refuses, which scopes a tool needs,
-// what the providers' metadata say instead of the truth.
-// `asked` is every token request that got past the client's authentication; `seen` is every request to the server.
+// `state` may be changed at any time: the lifetime of tokens, the refused subjects with their errors, the tokens that the server refuses, the
+// scopes that a tool needs, and false values in the metadata of the providers.
+// `asked` has every token request of an authenticated client; `seen` has every request to the server.
 import { createServer } from 'node:http';
 import { text } from 'node:stream/consumers';
 
@@ -58,12 +58,15 @@ function provide(issuer, key, clients, state, asked) {
     return provider;
 }
 
-/** Starts all of it; tokens are good for `state.lifetime` seconds, or `state.told` if one believes their issuer; `audience` is the gateway's, `gatewayKey` the public JWK of its client with a key. */
+/**
+ * Starts the providers and the server; tokens are valid for `state.lifetime` seconds, but their issuer announces `state.told` if set;
+ * `audience` is that of the gateway, `gatewayKey` the public JWK of its client with a key.
+ */
 export async function startExchange(audience, gatewayKey) {
     const state = { callers: ['ana', 'bob', 'eve'], callerLifetime: 120, lifetime: 120, refuse: {}, refused: new Set(), needs: {}, given: SCOPES, strict: false, down: false, lies: {} };
     const asked = [], seen = [];
-    const doors = { idp: createServer(), as: createServer(), server: createServer() };
-    const [idp, as, origin] = await Promise.all(Object.values(doors).map(listen));
+    const listeners = { idp: createServer(), as: createServer(), server: createServer() };
+    const [idp, as, origin] = await Promise.all(Object.values(listeners).map(listen));
     const keys = { idp: await makeKey('idp-1'), as: await makeKey('as-1'), workload: await makeKey('workload-1') };
     const known = createLocalJWKSet({ keys: Object.values(keys).map(({ open }) => open) });
 
@@ -90,7 +93,7 @@ export async function startExchange(audience, gatewayKey) {
         const said = state.refuse[sub];
         if (said) throw Object.assign(new errors.InvalidGrant(said), { error_description: said });
     };
-    /** An access token of this issuer for the resource that is asked for. */
+    /** An access token of this issuer for the requested resource. */
     const give = async (context, at, sub) => {
         const { resource, scope } = context.oidc.params;
         const granted = (scope ?? 'mcp:use').split(' ').filter(one => state.given.includes(one)).join(' ');
@@ -115,7 +118,7 @@ export async function startExchange(audience, gatewayKey) {
     }, ['assertion', 'resource', 'scope']);
     for (const at of ['idp', 'as']) {
         const handle = providers[at].callback();
-        doors[at].on('request', (request, response) => {
+        listeners[at].on('request', (request, response) => {
             const lie = request.url.startsWith('/.well-known/oauth-authorization-server') && state.lies[at];
             if (lie) return response.writeHead(lie.status ?? 200, { 'content-type': 'application/json' }).end(JSON.stringify(lie));
             if (request.url === '/.well-known/oauth-authorization-server') request.url = '/.well-known/openid-configuration';
@@ -124,7 +127,7 @@ export async function startExchange(audience, gatewayKey) {
         });
     }
 
-    // ---- the server: /mcp takes tokens of `as`, /exchange/mcp those of `idp`
+    // ---- the server: /mcp accepts tokens of `as`, /exchange/mcp those of `idp`
 
     const results = {
         initialize: ({ protocolVersion }) => ({ protocolVersion, capabilities: { tools: {} }, serverInfo: { name: 'exchange', version: '1' } }),
@@ -155,7 +158,7 @@ export async function startExchange(audience, gatewayKey) {
         const answer = JSON.stringify({ jsonrpc: '2.0', id: message.id, result: (results[message.method] ?? (() => ({})))(message.params, who) });
         response.writeHead(200, { 'content-type': 'application/json' }).end(answer);
     }
-    doors.server.on('request', (request, response) => {
+    listeners.server.on('request', (request, response) => {
         const [, path] = /^\/\.well-known\/oauth-protected-resource(\/.*)$/.exec(request.url) ?? [];
         if (path)
             return response.end(JSON.stringify({ resource: `${origin}${path}`, authorization_servers: state.servers ?? [issuerOf(path)], scopes_supported: ['mcp:use'] }));
@@ -166,14 +169,14 @@ export async function startExchange(audience, gatewayKey) {
     return {
         idp, as, origin, state, asked, seen, keys,
         sign,
-        /** Before a test: changes the state, and forgets what was asked and seen. */
+        /** Before a test: changes the state, and forgets all recorded requests. */
         reset(changes) {
             Object.assign(state, changes);
             asked.length = seen.length = 0;
         },
-        /** The tokens among those that the server saw that are in this log. */
+        /** The tokens received by the server that appear in this log. */
         leaked: log => seen.map(({ token }) => token).filter(token => token && log.includes(token)),
-        /** What a person comes to the gateway with: an access token of `idp` for it. */
+        /** An access token of `idp` for the gateway, as a user would present it. */
         async caller(name, more = {}) {
             const body = new URLSearchParams({ grant_type: 'client_credentials', client_id: name, client_secret: name, resource: audience, scope: 'mcp:use', ...more });
             const answer = await fetch(`${idp}/token`, { method: 'POST', body });
@@ -181,9 +184,9 @@ export async function startExchange(audience, gatewayKey) {
             return (await answer.json()).access_token;
         },
         stop() {
-            for (const door of Object.values(doors)) {
-                door.close();
-                door.closeAllConnections();
+            for (const listener of Object.values(listeners)) {
+                listener.close();
+                listener.closeAllConnections();
             }
         }
     };

@@ -1,8 +1,8 @@
-// A server of the TypeScript SDK that registers what it offers while it runs: growing stdio|http|sse [quiet|unheard]
+// A server of the TypeScript SDK that registers items while it runs: growing stdio|http|sse [quiet|streamless]
 //   grow {kind, name}   registers a tool, prompt, resource or template of that name, before it answers
-//   counts              answers how often its tools were listed
-//   hold {file}         answers the lists of tools that follow when that file exists
-// With `quiet` it does not declare listChanged, and announces nothing; with `unheard` it declares it, and has no stream to announce it on.
+//   counts              answers with the number of times its tools were listed
+//   hold {file}         delays later answers to tools/list until the file exists
+// With `quiet` it does not declare listChanged, and announces nothing; with `streamless` it declares listChanged, but has no stream for announcements.
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -61,7 +61,7 @@ const modes = {
     },
     http: () =>
         serve('/mcp', async (req, res) => {
-            if (req.method === 'GET' && manner === 'unheard') return res.writeHead(405).end();
+            if (req.method === 'GET' && manner === 'streamless') return res.writeHead(405).end();
             const known = sessions.get(req.headers['mcp-session-id']);
             if (known) return known.handleRequest(req, res);
             const transport = new StreamableHTTPServerTransport({ sessionIdGenerator: randomUUID, onsessioninitialized: id => sessions.set(id, transport) });

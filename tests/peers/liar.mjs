@@ -1,22 +1,22 @@
-// An MCP server and its authorization server in one, honest but for the one lie it is told to tell (lies.mjs).
+// An MCP server and its authorization server in one, honest except for one lie, which is an argument (lies.mjs).
 //
 // usage: tests/peers/liar LIE [--port N]     prints the URL of the MCP server on the first line; --list prints the lies
 //
-// It listens at two ports: what comes to the second one, `away`, came to another origin. Beside its business it answers
+// It listens on two ports: requests to the second one, `away`, went to another origin. The tests control it with
 //   GET /seen            every request so far; those to the other origin have `away`
-//   GET /secrets         every secret it has given out or was sent
-//   GET /state           {refreshes, reuses, alive, …}: how often tokens were refreshed, how often a spent refresh token came,
-//                        how many grants are alive
-//   GET /held?count=N    answers when N requests are held back; /held?none when none is
-//   POST /control        changes it while it runs, by any of
+//   GET /secrets         every secret that it issued or received
+//   GET /state           {refreshes, reuses, alive, …}: the number of refreshes, of requests with a spent refresh token,
+//                        and of valid grants
+//   GET /held?count=N    answers when N requests are held; /held?none when no request is held
+//   POST /control        changes its behavior, with any of
 //     {"lie": "…"}       another lie from now on
-//     {"expire": true}   all access tokens end; {"revoke": true} all grants; {"forget": true} all clients are forgotten
+//     {"expire": true}   expires all access tokens; {"revoke": true} revokes all grants; {"forget": true} forgets all clients
 //     {"moved": "…"}     the resource names another authorization server
-//     {"client": {"client_id": "…", "public_key": PEM}}     a client that proves itself with its key (private_key_jwt, ES256)
-//     {"front": "…"}     the origin it is reached at, from now on
-//     {"hold": "/token", "when": "before" | "after", "times": 1, "bearer": true}     so many requests to this path (all, if it is not
-//                        said; those with a bearer token alone) are held back, before anything was done about them or before they are answered; one whose client goes
-//                        away meanwhile is dropped; {"release": true} lets them go
+//     {"client": {"client_id": "…", "public_key": PEM}}     a client that authenticates with its key (private_key_jwt, ES256)
+//     {"front": "…"}     its public origin from now on
+//     {"hold": "/token", "when": "before" | "after", "times": 1, "bearer": true}     holds this many requests to the path (default:
+//                        all; with `bearer` only those with a bearer token), before they are processed or before they are answered; a request whose client
+//                        disconnects meanwhile is dropped; {"release": true} releases them
 import { createHash, randomBytes, verify } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -33,11 +33,11 @@ if (option !== undefined && option !== '--port') throw new Error(`unknown option
 
 const seen = [];
 const secrets = new Set();
-const clients = new Map(); // id -> {origin, client_secret, redirect_uris, …}; `agent` is there from the start
+const clients = new Map(); // id -> {origin, client_secret, redirect_uris, …}; `agent` exists from the start
 const codes = new Map();
 const access = new Map(); // token -> {scope, resource, grant}
 const refresh = new Map(); // token -> {scope, resource, grant, spent, next}
-const grants = new Set(); // those that are alive
+const grants = new Set(); // the valid ones
 const count = { refreshes: 0, reuses: 0, busy: 0, clients: 0, grants: 0, late: 0 };
 let origin, away, moved;
 
@@ -62,13 +62,13 @@ const page = (response, status, text) => response.writeHead(status, { 'content-t
 const redirect = (response, path) => response.writeHead(307, { location: `${away}${path}` }).end();
 const missing = response => response.writeHead(404).end('nothing here');
 
-// ---- the test's own entrance ----------------------------------------------------------------
+// ---- control by the tests ----------------------------------------------------------------
 
 let hold; // {path, when, times, bearer}
-const held = new Set(); // functions that let one go
+const held = new Set(); // functions that release one request
 const watchers = new Set();
 
-/** Holds this request back if that was ordered; false: its client went away meanwhile. */
+/** Holds this request if the test asked for it; false: its client disconnected meanwhile. */
 async function heldBack(request, response, path, when) {
     if (hold?.path !== path || hold.when !== when || (hold.bearer && !request.headers.authorization) || hold.times-- < 1) return true;
     const gone = await new Promise(resolve => {
@@ -132,7 +132,7 @@ const results = {
     ping: () => ({})
 };
 
-/** What the bearer may do; undefined: this is no token of ours, or one for another server. */
+/** The rights of a token; undefined: the token is unknown or for another server. */
 function right(token) {
     const found = access.get(token);
     const mine = found && [`${origin}/mcp`, origin, null].includes(found.resource);
@@ -257,7 +257,7 @@ const SERVER_SAYS = {
     'null-members': () => ({ revocation_endpoint: null, jwks_uri: '', scopes_supported: null })
 };
 
-/** The only place where the metadata are, for lies about that. */
+/** The only place of the metadata, for lies about that place. */
 const PLACES = {
     'oidc-only': '/.well-known/openid-configuration',
     'metadata-401': '/.well-known/openid-configuration',
@@ -287,7 +287,7 @@ function metadata({ response, path, here }) {
     });
 }
 
-/** The issuer as the metadata say it; undefined: there are none. */
+/** The issuer in the metadata; undefined without metadata. */
 function issuer(here) {
     if (is('legacy-bare')) return undefined;
     return SERVER_SAYS[lie]?.().issuer ?? SERVERS[lie]?.().find(server => server.startsWith(here) && !server.endsWith('/broken')) ?? here;
@@ -297,7 +297,7 @@ function issuer(here) {
 
 const MANAGED = ['secret-managed', 'secret-managed-away', 'secret-unmanaged'];
 
-/** RFC 7592: the client as it is to be from now on. */
+/** RFC 7592: the new metadata of the client. */
 function manage({ request, response, path, body }) {
     const client = clients.get(path.slice('/register/'.length));
     const asked = JSON.parse(body);
@@ -378,7 +378,7 @@ function authorize({ response, url, here }) {
 
 // ---- tokens ---------------------------------------------------------------------------------
 
-/** The client whose key has signed this for us, or undefined. */
+/** The client whose key has signed this assertion for us, or undefined. */
 function signed(assertion, here) {
     const [head, payload, signature] = assertion.split('.');
     const { sub, aud } = JSON.parse(Buffer.from(payload, 'base64url'));
@@ -387,7 +387,7 @@ function signed(assertion, here) {
     return good && aud === issuer(here) && client.origin === here ? client : undefined;
 }
 
-/** The client that proves itself, or undefined. */
+/** The authenticated client, or undefined. */
 function proven(request, form, here) {
     if (form.has('client_assertion')) return signed(form.get('client_assertion'), here);
     const basic = /^Basic (.*)$/.exec(request.headers.authorization ?? '')?.[1];
@@ -443,7 +443,7 @@ function grantAnew(response, from) {
     give(response, { ...from, grant });
 }
 
-/** Says what is not so; true: it was said. */
+/** Answers with the current lie; true if it concerns this request. */
 function liesInstead({ response, form }) {
     const again = form.get('grant_type') === 'refresh_token';
     const filler = 'x'.repeat(240);
@@ -471,7 +471,7 @@ function refreshed(response, form, client) {
     if (is('resource-unwanted') && form.has('resource')) return json(response, 400, { error: 'invalid_request', error_description: 'resource?' });
     if (old?.spent && !grace) {
         count.reuses++;
-        grants.delete(old.grant); // somebody has a copy: the whole grant goes
+        grants.delete(old.grant); // the token was copied, so the whole grant is revoked
     }
     if (!old || old.client !== client || !grants.has(old.grant) || (old.spent && !grace)) return json(response, 400, { error: 'invalid_grant', error_description: `no ${form.get('refresh_token')}` });
     if (form.has('resource') && old.resource && form.get('resource') !== old.resource) return json(response, 400, { error: 'invalid_target' });
@@ -536,7 +536,7 @@ async function serve(request, response, here) {
     const path = url.pathname;
     if (inside[path]) return inside[path](url, body, response);
     seen.push({ method: request.method, path, query: Object.fromEntries(url.searchParams), headers: request.headers, body, away: here === away, at: Date.now() });
-    response.setHeader('set-cookie', 'liar=1'); // which must not come back
+    response.setHeader('set-cookie', 'liar=1'); // the gateway must not send it back
     const route = routes[`${request.method} ${path}`] ?? (request.method === 'PUT' && path.startsWith('/register/') ? manage : undefined);
     if (!route) return missing(response);
     if (!(await heldBack(request, response, path, 'before'))) return undefined;

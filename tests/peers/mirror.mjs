@@ -1,23 +1,23 @@
-// A server for byte-exact tests: it shows the text it received and answers with the text it is told to.
+// A server for byte-exact tests: it returns the text it received, and answers with the text given in a call.
 //   mirror               answers with the message it received, as text
-//   reply {raw, count}   answers with the text `raw` as its result, after so many progress notifications
+//   reply {raw, count}   answers with the text `raw` as its result, after `count` progress notifications
 //   refuse {raw}         answers with the text `raw` as its error
-//   wait {file, begun}   makes the file `begun`, if it is given, and answers when `file` exists
-//   grow {name}          adds a tool and says that the list changed
-//   update {uri}         says that a resource changed, if it was subscribed to
+//   wait {file, begun}   creates the file `begun`, if given, and answers when `file` exists
+//   grow {name}          adds a tool and announces a changed list
+//   update {uri}         sends an update of a resource, if it is subscribed to
 //   crash                ends the process
 // and, if --tools names them:
 //   greeting             answers with the `initialize` that it received, as text
 //   ask {method, params} sends a request with the text `params`, and answers with the text of the response
 //   ask_later {method, file}   answers, and then sends a request; the file gets the response
 //   push {method, raw}   sends a notification with the text `raw` as its params
-//   heard                answers with the notifications it received, as text
+//   received             answers with the notifications it received, as text
 // Its tool `odd` has a definition full of odd but valid JSON. --tools has the names of further tools, which answer with
 // their own names; --resources and --templates have URIs in place of its own; --capabilities has the text of further
-// capabilities, --instructions that of its instructions; %PID% stands for its process id in both.
+// capabilities, --instructions the text of its instructions; %PID% stands for its process id in both.
 // --items has the text of further items in the list of tools; U+F8FF in it becomes the byte FF, and %LARGE% a long text. With --id-last the id
-// stands at the end of responses, as in those of the TypeScript SDK. With --after it ends at once as long as the
-// file does not exist.
+// is the last member of responses, as in those of the TypeScript SDK. With --after FILE it exits at once unless the
+// file exists.
 import { existsSync, renameSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { text as body } from 'node:stream/consumers';
@@ -40,7 +40,7 @@ const own = name => option(name)?.replaceAll('%PID%', process.pid);
 const items = option('--items') ? `,${option('--items').replaceAll('%LARGE%', 'x'.repeat(300_000))}` : '';
 const subscribed = new Set();
 const asked = new Map();
-const heard = [];
+const received = [];
 let greeting;
 const quoted = JSON.stringify;
 const said = value => `{"content":[{"type":"text","text":${quoted(value)}}]}`;
@@ -85,7 +85,7 @@ const acts = {
         notify(method, raw);
         return result(said('pushed'));
     },
-    heard: async () => result(said(heard.join('\n')))
+    received: async () => result(said(received.join('\n')))
 };
 
 /** The member `result` or `error` of the response, as text. */
@@ -136,7 +136,7 @@ function tool(name) {
 /** Answers one message, given as text; `send` writes a message, the last one of the answer with `true`. */
 async function handle(raw, send) {
     const { id, method, params } = JSON.parse(raw);
-    if (id === undefined) heard.push(raw);
+    if (id === undefined) received.push(raw);
     else if (method === undefined) asked.get(id)?.(raw);
     if (id === undefined || method === undefined) return;
     const notify = (name, text) => send(`{"jsonrpc":"2.0","method":"notifications/${name}"${text ? `,"params":${text}` : ''}}`);
@@ -158,7 +158,7 @@ function serveStdio() {
     process.stdin.on('end', () => process.exit(0));
 }
 
-/** Streamable HTTP without sessions; a message alone is answered as JSON, several as an event stream. */
+/** Streamable HTTP without sessions; a single message is sent as JSON, several as an event stream. */
 async function onPost(req, res) {
     let only;
     await handle(await body(req), (message, last) => {
@@ -170,7 +170,7 @@ async function onPost(req, res) {
     return only ? res.writeHead(200, { 'content-type': 'application/json' }).end(bytes(only)) : res.writeHead(202).end();
 }
 
-/** HTTP+SSE: whatever is sent is an event of the one stream. */
+/** HTTP+SSE: every message is sent as an event of the one stream. */
 async function onSse(req, res) {
     if (req.method === 'GET') {
         stream = res.writeHead(200, { 'content-type': 'text/event-stream' });

@@ -1,22 +1,22 @@
-// A deliberately bad MCP server. Its tool `fine` always works; its tool `act` does what the mode says:
+// A deliberately faulty MCP server. Its tool `fine` always works; its tool `act` behaves according to the mode:
 //   die               writes to stderr and exits in the middle of the call
 //   hang              never answers the call
-//   wrong-id          answers another id than it was asked
-//   junk              writes lines that are no JSON between all messages
-//   flood             sends notifications without end from the first call on; still answers
+//   wrong-id          answers with another id than that of the request
+//   junk              writes lines that are not JSON between all messages
+//   flood             sends notifications endlessly from the first call on, but still answers
 //   count N           sends N numbered log messages before it answers the call
-//   junk-flood N      writes N lines that are no JSON before it answers the call
+//   junk-flood N      writes N lines that are not JSON before it answers the call
 //   stderr-flood N    writes N lines to stderr before it answers the call
 //   bad-utf8          answers with bytes that are not UTF-8
-//   bad-json          answers with a line that breaks off
-//   huge BYTES        answers with that much text, after a notification of progress if it is asked for
+//   bad-json          answers with a truncated line
+//   huge BYTES        answers with that much text, after a notification of progress if requested
 //   content-length    frames every message with a Content-Length header, as language servers do
-//   slow-start MS     begins to read that late
-//   start-with FILE [empty]   begins to read when the file is there; has no tools if `empty`
-//   changing MS       says without end that its tools changed, from the start; lists them that slowly
+//   slow-start MS     begins to read after that time
+//   start-with FILE [empty]   begins to read when the file exists; has no tools if `empty`
+//   changing MS       announces changed tools endlessly from the start; answers tools/list after that time
 //   pages N           lists N tools, one a page; one of the cursors is the empty string
-//   nulls N           lists N times null in front of its tools
-//   long-name BYTES   lists a tool with a name of that length, too
+//   nulls N           lists null N times before its tools
+//   long-name BYTES   also lists a tool with a name of that length
 //   hang-list         never answers tools/list
 //   hang-init         never answers initialize
 //   ignore-term       outlives the end of stdin and SIGTERM
@@ -35,14 +35,14 @@ const [mode, argument, more] = args.filter(arg => arg !== '--http');
 const text = value => ({ content: [{ type: 'text', text: value }] });
 const tool = name => ({ name, description: `The tool ${name}`, inputSchema: { type: 'object', properties: {} } });
 
-/** What the tool `act` does; gets the request's id and a function that writes raw bytes as one message. */
+/** The tool `act` in each mode; gets the id of the request and a function that writes raw bytes as one message. */
 const acts = {
     die: () => {
         for (let i = 1; i <= 3; i++) console.error(`misbehave: last words ${i}`);
         process.exit(3);
     },
     hang: () => {},
-    'wrong-id': (id, send) => send(result(id + 1000, text('for somebody else'))),
+    'wrong-id': (id, send) => send(result(id + 1000, text('for another request'))),
     'bad-utf8': (id, send) => {
         const [head, tail] = result(id, text('@')).split('@');
         send(Buffer.concat([Buffer.from(head), Buffer.from([0xff, 0xfe, 0xc0, 0x80]), Buffer.from(tail)]));
@@ -58,7 +58,7 @@ const acts = {
         send(result(id, text('counted')));
     },
     'junk-flood': async (id, send) => {
-        for (let i = 0; i < Number(argument); i++) await send(`${i} is no message ${'x'.repeat(100)}`);
+        for (let i = 0; i < Number(argument); i++) await send(`${i} is not a message ${'x'.repeat(100)}`);
         send(result(id, text('flooded')));
     },
     'stderr-flood': async (id, send) => {
@@ -84,7 +84,7 @@ if (mode === 'foreign-endpoint') serveForeignEndpoint();
 else if (http || mode === 'session-404') serveHttp();
 else serveStdio();
 
-/** Answers one request through `send`, or not. */
+/** Answers one request through `send`, unless the mode prevents it. */
 function handle(message, send) {
     const { id, method, params } = message;
     if (id === undefined || method === undefined) return undefined;
@@ -154,7 +154,7 @@ function serveStdio() {
     lines.on('close', () => mode !== 'ignore-term' && process.exit(0));
 }
 
-/** Streamable HTTP: every request is answered with an event stream. What `count` counts comes on a stream of its own. */
+/** Streamable HTTP: every request is answered with an event stream. The messages of `count` are sent on a separate stream. */
 function serveHttp() {
     const sessions = new Set();
     const event = body => Buffer.concat([Buffer.from('event: message\ndata: '), Buffer.from(body), Buffer.from('\n\n')]);

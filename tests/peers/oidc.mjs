@@ -1,4 +1,4 @@
-// A real OpenID provider (npm oidc-provider) that gives access tokens as JWTs to one client, for the tests of the provider `jwt`.
+// A real OpenID provider (npm oidc-provider) that issues access tokens as JWTs to one client, for the tests of the provider `jwt`.
 //
 // usage: tests/peers/node tests/peers/oidc.mjs PORT ALG AUDIENCE     prints its issuer on the first line
 import { createServer } from 'node:http';

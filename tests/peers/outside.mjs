@@ -1,10 +1,10 @@
-// An MCP server at a public address, and what it should not be able to reach through us: this host, and a private network.
+// An MCP server at a public address, and addresses that it must not reach through the gateway: this host, and a private network.
 //
-// usage: outside.mjs POSTERN HOW TARGET [BLOCK]     in a network namespace where 203.0.113.7 and 10.1.2.3 are ours
+// usage: outside.mjs POSTERN HOW TARGET [BLOCK]     in a network namespace with the addresses 203.0.113.7 and 10.1.2.3
 //
 // Logs in to the server with the program POSTERN, by the command (HOW is `login`) or on the pages of a gateway (`hosted`); the server's
-// challenge names metadata at TARGET, an address. BLOCK is one that the configuration allows. Prints {status, stderr, connections}: how
-// it ended (an exit status, or that of the page), and how often somebody came to TARGET.
+// challenge names metadata at the address TARGET. BLOCK is an address block that the configuration allows. Prints {status, stderr,
+// connections}: the exit status or the status of the page, and the number of connections to TARGET.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -51,9 +51,9 @@ async function login() {
 }
 
 async function hosted() {
-    const rule = { id: 'all', effect: 'allow', description: 'Everybody who is somebody', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] };
-    const origin = 'http://127.0.0.1:8080'; // the namespace is ours alone
-    writeFileSync(policy, JSON.stringify({ version: 1, description: 'Who may do what here', rules: [rule] }));
+    const rule = { id: 'all', effect: 'allow', description: 'Every authenticated caller may do everything', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] };
+    const origin = 'http://127.0.0.1:8080'; // no other program uses the namespace
+    writeFileSync(policy, JSON.stringify({ version: 1, description: 'The policy of this test', rules: [rule] }));
     writeFileSync(config, JSON.stringify({ listen: [{ address: origin.slice(7) }], public_url: origin, auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['127.0.0.1'] }] }, policy, mcpServers: { outside: server } }));
     const gateway = start('serve');
     gateway.once('exit', () => gateway.stderr.emit('data', ''));

@@ -1,9 +1,9 @@
-// A server that says things nobody asked for: instructions, logs, updates, questions, each with its mark and process id.
+// A server that sends unsolicited messages: instructions, logs, updates and questions, each with its mark and process id.
 //   say {text}      logs the text
-//   touch {uri}     says that a resource changed, subscribed to or not
-//   grow {name}     adds a tool and says that the list changed
+//   touch {uri}     sends an update of a resource, whether or not it is subscribed to
+//   grow {name}     adds a tool and announces a changed list
 //   whoami          answers with the mark and the process id
-// When its tools were listed it asks for a sample and logs that. Its resources are x://open, x://hidden and one of its process.
+// When its tools are listed, it requests a sample and logs the answer. Its resources are x://open, x://hidden and one named after its process.
 import { createInterface } from 'node:readline';
 
 const [mark] = process.argv.slice(2);

@@ -1,8 +1,8 @@
-// A server that writes exactly what it is told to, whether or not it is a message.
+// A server that writes exactly the text given in a call, whether or not it is a valid message.
 //   write {text, where}   writes the text in place of an answer; ID in it stands for the id of the request, and FILL for 128 KiB
-//   release {count}       waits for so many calls of `write`, answers all of them, and itself
-//   ask {method, params}  asks the caller; answers with the text of what it was answered, or of the error
-// With --on METHOD TEXT the text is written in place of the answer to that method. Over --http a text comes as a JSON body, on
+//   release {count}       waits for `count` calls of `write`, answers all of them, and then itself
+//   ask {method, params}  asks the caller; answers with the text of the caller's result or error
+// With --on METHOD TEXT the text is written in place of the answer to that method. Over --http a text is sent as a JSON body, on
 // the stream of its request (where: "stream"), which stays open, or on the standalone one (where: "standalone").
 import { createServer } from 'node:http';
 import { createInterface } from 'node:readline';
@@ -17,7 +17,7 @@ const said = value => ({ content: [{ type: 'text', text: value }] });
 const open = new Map(); // calls of `write`: id → function that writes a message
 const asked = new Map();
 let asks = 0;
-let releasing; // what `release` waits for
+let releasing; // the call of `release` that waits
 
 const methods = {
     initialize: ({ protocolVersion }) => ({ protocolVersion, capabilities: { tools: {}, logging: {} }, serverInfo: { name: 'scribe', version: '1.0.0' } }),
@@ -28,7 +28,7 @@ const methods = {
 
 const result = (id, value) => JSON.stringify({ jsonrpc: '2.0', id, result: value });
 
-/** `send(text, where)` writes one message where the answer to this one belongs. */
+/** `send(text, where)` writes one message in place of the answer to this one. */
 function handle({ id, method, params, ...rest }, send) {
     if (method === undefined) return asked.get(id)?.(JSON.stringify(rest.result ?? rest.error));
     if (method === overridden) return send(fill(override, id));
@@ -48,7 +48,7 @@ function handle({ id, method, params, ...rest }, send) {
     return release();
 }
 
-/** Answers the calls of `write`, if there are as many as was said. */
+/** Answers the calls of `write`, once there are as many as requested. */
 function release() {
     if (!releasing || open.size < releasing.count) return;
     for (const [id, write] of open) write(result(id, said('released')), 'stream');

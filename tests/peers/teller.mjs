@@ -1,14 +1,14 @@
-// A server that says what it is told to and shows what it has heard, byte for byte. Its argument has its capabilities.
+// A server that writes the messages given in a call, and returns those it received, byte for byte. Its argument has its capabilities.
 //   say {raws, raw}       writes the messages `raws` and then answers with the result `raw`
 //   refuse {raw}          answers with the error `raw`
-//   hang {key, raws}      writes the messages `raws` and answers when `answer {key, raw}` says with what
-//   next {method, raws}   answers requests of that method with these members, "result":… or "error":…, in turn and then with the last
-//   heard {about}         answers with the oldest message that contains `about` and is no tools/call, once there is one, and forgets it
-// In `raws`, @token stands for the progress token of the call, or of the last one that had one.
+//   hang {key, raws}      writes the messages `raws` and answers with the result `raw` of a later call `answer {key, raw}`
+//   next {method, raws}   answers requests of the method with these members, "result":… or "error":…, in turn; the last one is repeated
+//   received {about}      waits for a message, other than tools/call, that contains `about`; answers with the oldest one, and forgets it
+// In `raws`, @token stands for the progress token of the call, or of the last call that had one.
 import { EventEmitter } from 'node:events';
 import { createInterface } from 'node:readline';
 
-const TOOLS = ['say', 'refuse', 'hang', 'answer', 'next', 'heard'];
+const TOOLS = ['say', 'refuse', 'hang', 'answer', 'next', 'received'];
 const capabilities = process.argv[2] ?? '{"tools":{}}';
 const quoted = JSON.stringify;
 const said = text => `{"content":[{"type":"text","text":${quoted(text)}}]}`;
@@ -23,7 +23,7 @@ function writeAll(raws, token = last) {
 const messages = [], hanging = new Map(), answers = new Map();
 const arrival = new EventEmitter().setMaxListeners(0);
 
-async function heard(about) {
+async function received(about) {
     for (;;) {
         const at = messages.findIndex(raw => raw.includes(about));
         if (at >= 0) return messages.splice(at, 1)[0];
@@ -49,7 +49,7 @@ const acts = {
         answers.set(method, raws);
         return `"result":${said('noted')}`;
     },
-    heard: async ({ about }) => `"result":${said(await heard(about))}`
+    received: async ({ about }) => `"result":${said(await received(about))}`
 };
 
 const methods = {

@@ -1,5 +1,6 @@
-// Tokens that were got for callers by exchanging theirs: kept in memory until they end, so that the next session of the
-// same user need not exchange again. Nothing here leads from one user to another's.
+// Tokens that were obtained by exchanging callers' own tokens. They are kept in memory until they expire, so that the
+// next session of the same user need not exchange again. A token is found only with the tenant and user that it belongs
+// to.
 #ifndef AUTH_EXCHANGED_H
 #define AUTH_EXCHANGED_H
 

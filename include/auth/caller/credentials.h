@@ -1,5 +1,5 @@
-// What a caller showed of itself, as the face that received it saw it. Only the extraction code of a
-// face fills this in; providers never see HTTP.
+// The credentials of a caller, as the face that received them saw them. Only the extraction code of a face fills this
+// in; providers never see HTTP.
 #ifndef AUTH_CREDENTIALS_H
 #define AUTH_CREDENTIALS_H
 
@@ -15,28 +15,28 @@ struct peer_name {
     char *text;
 };
 
-// The other end of the caller's connection; everything here was seen by us, nothing was said in a header.
+// The other end of the caller's connection, as the gateway itself sees it; nothing here is taken from a header.
 struct peer {
-    // AF_INET (also for IPv4 that came to an IPv6 socket), AF_INET6 or AF_UNIX; AF_UNSPEC if it cannot be told.
+    // AF_INET (also for IPv4 that came to an IPv6 socket), AF_INET6 or AF_UNIX; AF_UNSPEC if it is not known.
     struct sockaddr_storage address;
     bool loopback;            // an address of this host that no network reaches; never for AF_UNIX
-    bool tls;                 // what it sends is encrypted on its way to us
-    bool certified;           // it showed a certificate that the listener's client_ca vouches for
+    bool tls;                 // the connection is encrypted up to the gateway
+    bool certified;           // it presented a certificate that the listener's client_ca signed
     struct peer_name *names;  // of that certificate: DNS, URI and email SANs; none unless certified
     size_t name_count;
 };
 
-// What counts as one address: an IPv4 address, or the first 64 bits of an IPv6 one, which is what one subscriber has.
+// What counts as one address: an IPv4 address, or the first 64 bits of an IPv6 address, which one subscriber has.
 struct peer_source {
     sa_family_t family;
     unsigned char bytes[8];
 };
 
-// A header that a provider asked to see (provider_chain_headers()).
+// A header that a provider reads (provider_chain_headers()).
 struct credential_header {
-    struct span value;  // of the first that came
-    unsigned count;     // how many came, odd spellings included
-    bool odd;           // one was spelt so that only a lenient parser takes it for this header
+    struct span value;  // of the first occurrence
+    unsigned count;     // occurrences, odd spellings included
+    bool odd;           // an occurrence has a spelling that only a lenient parser takes for this header
 };
 
 #define CREDENTIAL_HEADERS_MAX 8
@@ -44,23 +44,23 @@ struct credential_header {
 struct provider_chain;
 
 struct credentials {
-    struct provider_chain *chain;  // the providers of the listener it came to; NULL: nobody gets in
-    bool local;                    // came over loopback, a unix socket or a pipe of our own
-    struct span authorization;     // scheme and credential, as in the Authorization header; at is NULL without
-    // NULL for a pipe of our own. Belongs to the connection: gone when the arrival is answered or gone.
+    struct provider_chain *chain;  // the providers of the listener that received the request; NULL: all are rejected
+    bool local;                    // received over loopback, a unix socket or the gateway's own pipe
+    struct span authorization;     // scheme and credential, as in the Authorization header; at is NULL if absent
+    // NULL for the gateway's own pipe. Belongs to the connection: valid until the arrival is answered or dropped.
     const struct peer *peer;
     // In the order of provider_chain_headers().
     struct credential_header headers[CREDENTIAL_HEADERS_MAX];
 };
 
-// False: it has no address (a unix socket, a pipe of our own). All bytes of `out` are set, so it can be a key.
+// False: the peer has no address (a unix socket, the gateway's own pipe). Sets all bytes of `out`, so it can be a key.
 bool credentials_source(const struct peer *peer, struct peer_source *out);
 void credentials_put_source(const struct peer *peer,
-                            struct buf *out);  // the same as bytes of a key; nothing if it has none
+                            struct buf *out);  // the same as bytes of a key; empty without an address
 void credentials_put_address(const struct peer *peer,
                              struct buf *out);                  // the whole address as text; "unix" for a socket
-bool credentials_shown(const struct credentials *credentials);  // anything that is to prove who it is
-// The token after "Bearer "; at is NULL if there is none of that kind.
+bool credentials_shown(const struct credentials *credentials);  // true if there is any credential
+// The token after "Bearer "; at is NULL if the credential is of another kind.
 struct span credentials_bearer(const struct credentials *credentials);
 
 #endif

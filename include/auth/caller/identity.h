@@ -1,4 +1,4 @@
-// The caller, and how it was proven: a counted object, immutable but for the text that the audit log keeps in it.
+// An authenticated caller and its proof. Counted and immutable, except for the text that the audit log caches in it.
 #ifndef AUTH_IDENTITY_H
 #define AUTH_IDENTITY_H
 
@@ -18,9 +18,9 @@ struct identity {
     char **roles;
     size_t role_count;
     bool roles_left_out;  // the issuer has more of them elsewhere (group overage)
-    char *token_id;       // which credential it was, for the audit; NULL if it has no name
-    int64_t expires;      // seconds since the epoch; 0: not by itself
-    char *audit_text;     // its part of an audit row, made for the first one; not part of the identity
+    char *token_id;       // names the credential, for the audit log; NULL if it does not have a name
+    int64_t expires;      // seconds since the epoch; 0: never
+    char *audit_text;     // cached: its part of an audit row
 };
 
 // A new identity with copies of the texts and no roles.
@@ -29,9 +29,9 @@ void identity_add_role(struct identity *identity, struct span role);  // only be
 struct identity *identity_ref(const struct identity *identity);
 void identity_unref(const struct identity *identity);
 
-// The same person, however proven: tenant, provider and subject.
+// Compares tenant, provider and subject; the proof may differ.
 bool identity_same(const struct identity *a, const struct identity *b);
-// Is it meant by a principal of policies and limits: user:PROVIDER:NAME, role:ROLE, anonymous, authenticated or *?
+// Does a principal of policies and limits match: user:PROVIDER:NAME, role:ROLE, anonymous, authenticated or *?
 bool identity_is(const struct identity *identity, const char *principal);
 const char *identity_proof_text(enum identity_proof proof);
 

@@ -1,11 +1,11 @@
-// Static bearer tokens: what they look like, the file that knows them by digest, and changing that file.
+// Static bearer tokens: their format, the file that holds their digests, and changing that file.
 //
 //     postern_<id>_<secret>_<crc>      8, 43 and 6 characters of [0-9A-Za-z]
 //
-// The id is public: the look-up key, and what logs and people call the token. The secret is 43 random
-// characters, just over 256 bits. The crc is the CRC-32 of all before its `_`, in base 62, so that a
-// typo or a scanner's false find is told from a token without the file. The file holds the SHA-256 of
-// the whole token; being random, a token needs no slow hash.
+// The id is public: it is the look-up key, and the name of the token in logs. The secret is 43 random characters,
+// just over 256 bits. The crc is the CRC-32 of everything before its `_`, in base 62: it distinguishes a token from a
+// typo, or from a false positive of a secret scanner, without the file. The file holds the SHA-256 of the whole token;
+// since a token is random, a slow hash is not needed.
 #ifndef AUTH_TOKEN_FILE_H
 #define AUTH_TOKEN_FILE_H
 
@@ -28,22 +28,22 @@
 struct caller_token {
     const char *id, *sha256, *subject;
     const char *const *roles;                              // NULL at the end
-    const char *tenant, *created, *expires, *description;  // NULL: not given
-    // Made from the above when the file is read:
+    const char *tenant, *created, *expires, *description;  // NULL: absent
+    // Computed from the above when the file is read:
     unsigned char digest[32];
     int64_t expires_at;  // seconds since the epoch; 0: never
     struct identity *identity;
 };
 
-// ---- knowing tokens -------------------------------------------------------------------------
+// ---- reading tokens -------------------------------------------------------------------------
 
-// What the file said when it was read: immutable and counted.
+// The content of the file when it was read: immutable and counted.
 struct caller_tokens;
 
 struct caller_tokens *caller_tokens_load(const char *path, struct err *err) MUST_CHECK;
 void caller_tokens_free(struct caller_tokens *file);
 
-// It is a whole token: the shape and the crc are right. Says nothing about whether anybody knows it.
+// True if the format and the crc are right, whether or not a file contains the token.
 bool caller_tokens_is_token(struct span token);
 
 size_t caller_tokens_count(const struct caller_tokens *file);
@@ -51,23 +51,23 @@ const struct caller_token *caller_tokens_at(const struct caller_tokens *file, si
 const struct caller_token *caller_tokens_named(const struct caller_tokens *file, struct span id);  // NULL: none
 bool caller_tokens_expired(const struct caller_token *entry, int64_t now);
 
-// "2027-01-31" is the end of that day, UTC; else RFC 3339. Gives the first second that is too late.
+// "2027-01-31" is the end of that day, UTC; else RFC 3339. Sets the first second that is too late.
 bool caller_tokens_date(const char *text, int64_t *seconds);
 void caller_tokens_stamp(int64_t seconds, char out[32]);  // RFC 3339, UTC
 
 // ---- making and changing --------------------------------------------------------------------
 
-// A new token; wipe it when it has been handed over.
+// A new token; wipe it after it was handed over.
 struct caller_token_minted {
     char token[CALLER_TOKEN_TOKEN_CHARS + 1], id[CALLER_TOKEN_ID_CHARS + 1], sha256[64 + 1];
 };
 void caller_tokens_mint(struct caller_token_minted *out);
 
-// One change of the file: it is locked (.<name>.lock beside it) from start until it is saved or the
-// edit freed, and replaced as a whole by save, once; what was put or removed without a save is forgotten.
+// One change of the file. The file is locked (.<name>.lock beside it) from start until it is saved or the edit is freed.
+// It is replaced as a whole by save, once; changes that are not saved are discarded.
 struct caller_tokens_edit;
 
-// With `create`, a file that does not exist is an empty one.
+// With `create`, a file that does not exist counts as empty.
 struct caller_tokens_edit *caller_tokens_edit_start(const char *path, bool create, struct err *err) MUST_CHECK;
 const struct caller_tokens *caller_tokens_edit_before(const struct caller_tokens_edit *edit);
 // Adds the entry, or replaces the one with its id. An entry that could not be read again is refused.

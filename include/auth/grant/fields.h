@@ -1,7 +1,7 @@
-// Objects of texts, secrets and times as tables of their members: encoding, decoding, copying and letting go.
+// Objects of texts, secrets and times, described by tables of their members: encoding, decoding, copying and releasing.
 //
-// Encoded: a version byte, then each member that is there as tag (1 byte) · length (4, big-endian) · bytes; times are 8
-// bytes, big-endian. A tag is never given another meaning; an unknown one (of a later version) is passed over.
+// Encoded: a version byte, then each member that is present as tag (1 byte) · length (4, big-endian) · bytes; times are
+// 8 bytes, big-endian. The meaning of a tag never changes; an unknown tag (of a later version) is ignored.
 #ifndef AUTH_FIELDS_H
 #define AUTH_FIELDS_H
 
@@ -18,7 +18,7 @@ struct field {
 };
 
 void fields_encode(const struct field *table, const void *object, struct buf *out);
-// `object` is zeroed by the caller. False: what was read so far is in it.
+// The caller zeroes `object` first. After a failure it contains the members that were read until then.
 bool fields_decode(const struct field *table, struct span bytes, void *object, struct err *err) MUST_CHECK;
 void fields_release(const struct field *table, void *object);  // wiped, freed, zeroed
 

@@ -1,4 +1,5 @@
-// A grant: what a user gave the gateway at one authorization server for one resource, tokens included. Immutable, counted.
+// A grant: what a user gave the gateway at one authorization server for one resource, tokens included. Immutable,
+// counted.
 #ifndef AUTH_GRANT_H
 #define AUTH_GRANT_H
 
@@ -10,40 +11,40 @@ struct identity;
 
 struct grant_key {
     const char *tenant;
-    const char *user;  // within the tenant; of an identity: grant_user()
+    const char *user;  // within the tenant; grant_user() makes it from an identity
     const char *issuer;
-    const char *resource;  // "" for a server without one
+    const char *resource;  // "" for a server without a resource
 };
 
 // provider/subject, with '%' and '/' in the provider escaped. The caller frees it.
 char *grant_user(const struct identity *identity);
 
-// What a grant says. NULL (or an empty text) and 0: not known. Times are seconds since the epoch, wall clock.
+// The contents of a grant. NULL (or an empty text) and 0 mean unknown. Times are seconds since the epoch, wall clock.
 struct grant_fields {
     struct secret access_token, refresh_token;
     char *token_type;
     char *scope;           // granted, separated by spaces
     char *scope_asked;     // requested
-    int64_t expires_at;    // 0: unknown, use it until it is refused
+    int64_t expires_at;    // 0: unknown; the token is used until a server refuses it
     int64_t obtained_at;   // before the token request was sent
-    char *token_endpoint;  // where it is refreshed
+    char *token_endpoint;  // where the grant is refreshed
     char *revocation_endpoint;
-    char *client_id;        // the registration it was given to
-    char *client_redirect;  // and its redirect URI: with the issuer, the key of the registration
+    char *client_id;        // the client that the grant was issued to
+    char *client_redirect;  // its redirect URI: with the issuer, the key of the registration
     char *auth_method;      // none, client_secret_basic, client_secret_post, …
-    char *account;          // a hint for people, from the server
-    int64_t dead_at;        // refused for good at this time; kept to tell why
+    char *account;          // the account at the server, for display only
+    int64_t dead_at;        // the time of a permanent refusal; the grant is kept for GRANT_DEAD_S to report the reason
     char *dead_reason;
-    int64_t doubts;      // refusals that say little, since it last worked
-    int64_t doubted_at;  // the first of them
-    int64_t learned;     // the kinds of addresses its endpoints may be at (loop/address.h); 0: not known
-    int64_t login;       // grant_login_new(): which login it is from, also after it was refreshed; 0: not known
+    int64_t doubts;      // ambiguous refusals since the last successful refresh
+    int64_t doubted_at;  // the time of the first of them
+    int64_t learned;     // the kinds of addresses that its endpoints may have (loop/address.h); 0: unknown
+    int64_t login;       // grant_login_new(): the login that the grant is from; refreshes keep it; 0: unknown
 };
 
 enum {
-    GRANT_DOUBTS = 3,      // F12: so many refusals that say little,
-    GRANT_DOUBT_S = 600,   // over so long a time, are one for good
-    GRANT_DEAD_S = 86400,  // what is dead is kept so long, to tell why
+    GRANT_DOUBTS = 3,      // F12: this many ambiguous refusals
+    GRANT_DOUBT_S = 600,   // over at least this time count as a permanent refusal
+    GRANT_DEAD_S = 86400,  // a dead grant is kept for this time, so that errors can name the reason
 };
 
 // Immutable and counted.
@@ -54,27 +55,27 @@ struct grant {
     struct grant_fields is;
 };
 
-int64_t grant_login_new(void);  // of a login that was made just now, and of no other
+int64_t grant_login_new(void);  // a random number that identifies a new login
 
-// Takes over what `fields` holds and zeroes it.
+// Takes ownership of the members of `fields` and zeroes it.
 struct grant *grant_new(const struct grant_key *key, struct grant_fields *fields);
 struct grant *grant_ref(const struct grant *grant);
 void grant_unref(const struct grant *grant);  // the last one wipes the tokens
 void grant_fields_copy(const struct grant_fields *from, struct grant_fields *to);
 void grant_fields_release(struct grant_fields *fields);
 struct grant_key grant_key(const struct grant *grant);
-// Is the access token good at this time, for `margin` seconds more? A clock that went back behind obtained_at makes the
-// expiry unknown, and an unknown one is good until the server refuses it.
+// Reports whether the access token is valid for `margin` seconds more. If the clock was set back to before obtained_at,
+// the expiry is unknown; a token with an unknown expiry is valid until the server refuses it.
 bool grant_fresh(const struct grant *grant, int64_t now, int64_t margin);
 
-// S7: says which grant cannot be opened, why, and what to do about it.
+// S7: the error for a grant that cannot be opened: which grant, why, and how to remove it.
 void grant_damaged(const struct grant *grant, const struct err *problem, struct err *out);
 
-// F12: counts a refusal that says little. True: with this one it has been refused for good.
+// F12: counts an ambiguous refusal. Returns true if the refusals now count as a permanent one.
 bool grant_doubt(struct grant_fields *fields, int64_t now);
 
-// The four texts as one key that no other four have, and that begins with those of its tenant and user. A filter that
-// ends earlier (NULL) gives the beginning.
+// Encodes the four texts as one unique key, in which the tenant and the user come first. A key with trailing NULLs
+// gives a prefix, for a filter.
 void grant_key_encode(const struct grant_key *key, struct buf *out);
 
 #endif

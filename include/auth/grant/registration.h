@@ -9,10 +9,10 @@
 struct registration_key {
     const char *tenant;
     const char *issuer;
-    const char *redirect;  // the redirect URI it is for
+    const char *redirect;  // its redirect URI
 };
 
-// A registration at an authorization server (RFC 7591). NULL and 0: not known, never.
+// The contents of a registration (RFC 7591). NULL means unknown; a time of 0 means never.
 struct registration_fields {
     char *client_id;
     struct secret client_secret;
@@ -23,11 +23,10 @@ struct registration_fields {
     char *registration_uri;
     char *redirect_uris;  // separated by spaces
     char *scope;
-    int64_t
-        suspect_at;  // a login with it was abandoned, or it was refused, at this time: the next login makes a new one
-    char *previous_id;  // the client that was there before: grants that were given to it are still refreshed with it
+    int64_t suspect_at;  // when the client was refused or a login with it abandoned: the next login registers a new one
+    char *previous_id;   // the previous client, with which the grants that were issued to it are still refreshed
     struct secret previous_secret;
-    int64_t learned;  // the kinds of addresses that it may be managed at (loop/address.h)
+    int64_t learned;  // the kinds of addresses that registration_uri may have (loop/address.h)
 };
 
 struct registration {
@@ -41,7 +40,7 @@ struct registration *registration_new(const struct registration_key *key, struct
 struct registration *registration_ref(const struct registration *registration);
 void registration_unref(const struct registration *registration);
 void registration_fields_copy(const struct registration_fields *from, struct registration_fields *to);
-// The secret of this client, which may be the one before; NULL: it has none, or is not known here.
+// The secret of the current or the previous client. NULL if the client is another one or does not have a secret.
 const struct secret *registration_secret(const struct registration *registration, const char *client_id);
 
 #endif

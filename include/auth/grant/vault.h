@@ -4,26 +4,27 @@
 //
 //     version (1 byte, 1) · key id (8) · nonce (12, random) · ciphertext · tag (16)
 //
-// and its additional data is  version · key id · space · 0 · key of the record.  So a record that was changed, or moved to
-// another user's key, does not open. A key's id is the beginning of a digest of the key: nobody has to name keys.
+// and its additional data is  version · key id · space · 0 · key of the record.  So a record that was changed, or moved
+// to another user's key, does not open. A key's id is the beginning of a digest of the key, so that keys need no names.
 //
 // The ring is a text: keys of 32 bytes in base64, one on each line ('#' begins a comment; in an environment variable
-// commas or spaces separate them). The first one seals, all of them open. It comes from the first of
+// commas or spaces separate them). The first key seals, all keys open. The ring is read from the first of these
+// sources:
 //
-//     vault.key_file              must belong to us, without rights for others; "fd:3" is a descriptor that is open
+//     vault.key_file              must belong to our user, with no access for others; "fd:3" is an inherited descriptor
 //     $POSTERN_VAULT_KEY
 //     $CREDENTIALS_DIRECTORY/postern-vault-key (systemd)
 //     vault.key in the state folder
-//     the desktop's keyring (Secret Service), if secret-tool is there and answers in time
+//     the desktop's keyring (Secret Service), if secret-tool is installed and answers in time
 //
-// and if there is none, one key is made at the first use, with a notice: in the keyring if it answers, else in vault.key
-// (0600).
+// If none of them exists, a key is generated at the first use, with a notice in the log: in the keyring if it answers,
+// else in vault.key (0600).
 //
-// What was sealed with a key that is not in the ring is an error that says so. It is never taken for "nothing there", never
-// deleted, and no new ring is made while such records exist.
+// Opening a record that was sealed with a key outside the ring fails with an error that names the key. Such a record is
+// never treated as absent and never deleted, and no new ring is generated while one exists.
 //
-// A ring in a file is looked at again when the file changes, so that a running gateway follows a rotation. Not for more
-// than one thread at a time.
+// A ring in a file is read again when the file changes, so that a running gateway follows a rotation. A vault may be
+// used by one thread at a time only.
 #ifndef AUTH_VAULT_H
 #define AUTH_VAULT_H
 
@@ -35,7 +36,7 @@
 
 enum { VAULT_KEY_BYTES = 32, VAULT_ID_BYTES = 8, VAULT_ID_CHARS = 16, VAULT_KEYS_MAX = 16, VAULT_OVERHEAD = 37 };
 
-// The spaces whose records are sealed: all there are.
+// The spaces of the record store; the records of all of them are sealed.
 #define VAULT_GRANTS "grant"
 #define VAULT_CLIENTS "client"
 #define VAULT_ATTEMPTS "attempt"
@@ -46,16 +47,17 @@ struct vault_config {
     char *key_file;  // NULL: the other sources
 };
 
-bool vault_ring_is_descriptor(const struct vault_config *config);  // "fd:3": no path
+bool vault_ring_is_descriptor(const struct vault_config *config);  // "fd:3", not a path
 
-// Does the file that is named hold keys, for us alone? A descriptor, which can be read once, is not looked at.
+// Checks that the configured file contains valid keys and that only our user can read it. A descriptor is not checked,
+// because it can be read only once.
 bool vault_check(const struct vault_config *config, struct err *err) MUST_CHECK;
 
 extern const struct option_table vault_options;  // of struct vault_config
 
 struct vault;
 
-// Reads or makes the ring, and proves that it is the one the records were sealed with.
+// Reads or generates the ring, and verifies that the records were sealed with it.
 struct vault *vault_open(const struct vault_config *config, struct record_store *records, struct err *err) MUST_CHECK;
 void vault_free(struct vault *vault);
 const char *vault_source(const struct vault *vault);  // for people: a path, or the variable's name
@@ -71,22 +73,23 @@ struct vault_key {
 struct vault_status {
     struct vault_key keys[2 * VAULT_KEYS_MAX];  // those in the ring first, the current one at the beginning
     size_t count;
-    size_t foreign;  // records in no format we know
-    size_t damaged;  // that no key opens although it is there: they are changed, or moved from another place
+    size_t foreign;  // records in an unknown format
+    size_t damaged;  // records that do not open although their key is in the ring: changed, or moved from another place
 };
 
 bool vault_status(struct vault *vault, struct record_store *records, struct vault_status *out,
                   struct err *err) MUST_CHECK;
 
 struct vault_rotation {
-    char id[VAULT_ID_CHARS + 1];  // of the key that is current now
-    bool made;                    // it is new; else the ring cannot be written here, and its first key is used
-    size_t resealed, dropped;     // records; old keys that nothing was sealed with any more
-    size_t damaged;               // records that were left as they are
+    char id[VAULT_ID_CHARS + 1];  // of the current key after the rotation
+    bool made;                    // the current key is new; false: the ring is not a file, and its first key was used
+    size_t resealed, dropped;     // resealed records; unused old keys that were removed from the ring
+    size_t damaged;               // records that do not open and were left unchanged
 };
 
-// A new current key if the ring is a file of ours, and every record that opens sealed again with it. May be ended at any moment and
-// run again, and beside a gateway: old keys stay in the ring until a later rotation finds that nothing needs them.
+// Adds a new current key if the ring is a file, and seals every record that opens again with the current key. May be
+// interrupted at any moment and run again, also while a gateway runs: old keys stay in the ring until a later rotation
+// finds that no record needs them.
 bool vault_rotate(struct vault *vault, struct record_store *records, struct vault_rotation *out,
                   struct err *err) MUST_CHECK;
 

@@ -1,9 +1,9 @@
 // JSON Web Tokens as a resource server sees them: key sets and verification.
 //
-// Pure: no IO, no clock, no log. Whoever fetches the key set and knows the time is a provider. Signatures are
-// checked with OpenSSL's EVP; only asymmetric algorithms exist here, so a public key can never serve as an
-// HMAC secret and "none" is just an unknown name. Everything refused sets ERR_UNAUTHENTICATED with a detail
-// that says what was wrong and never quotes the token.
+// Pure: no IO, no clock, no log. A provider fetches the key set and passes the time. Signatures are checked with
+// OpenSSL's EVP. Only asymmetric algorithms exist here, so a public key can never serve as an HMAC secret, and "none"
+// is an unknown name like any other. A refusal sets ERR_UNAUTHENTICATED with a detail that says what is wrong and never
+// quotes the token.
 #ifndef AUTH_JOSE_JWT_H
 #define AUTH_JOSE_JWT_H
 
@@ -26,15 +26,15 @@
 // One issuer's public keys: immutable.
 struct jwks;
 
-// A document that is too large, no JSON or no key set is an error. A key that is of no use to us or broken is
-// skipped; the others stay. The set may turn out empty: then nothing is accepted.
+// A document that is too large, not JSON or not a key set is an error. A key that is broken, or of a type or curve that
+// is not supported, is skipped. The set may turn out empty: then no token is accepted.
 struct jwks *jwks_parse(struct span text, struct err *err) MUST_CHECK;
 void jwks_free(struct jwks *keys);
 size_t jwks_count(const struct jwks *keys);
 size_t jwks_skipped(const struct jwks *keys);
-// How long a set is good for, in seconds: max-age of its Cache-Control header (NULL: none), from 5 minutes to a day.
+// The lifetime of a set in seconds: max-age of its Cache-Control header (NULL: absent), clamped to 5 minutes to a day.
 int64_t jwks_lifetime(const char *cache_control);
-const char *jwks_problem(const struct jwks *keys);  // of the first broken key, for the operator; NULL: none was
+const char *jwks_problem(const struct jwks *keys);  // of the first broken key, for the operator; NULL: no key is broken
 
 // ---- verification ---------------------------------------------------------------------------
 
@@ -52,29 +52,29 @@ enum jwt_algorithm {
 };
 #define JWT_ALGORITHMS_DEFAULT ((unsigned)(JWT_RS256 | JWT_PS256 | JWT_ES256 | JWT_EDDSA))
 
-// What one issuer's tokens must be like. Zeroed rules accept nothing.
+// The requirements for the tokens of one issuer. Zeroed rules accept no token.
 struct jwt_rules {
     const char *issuer;            // `iss`, byte for byte
     char *const *audiences;        // NULL at the end; one of them must be in `aud`, byte for byte
-    char *const *required_claims;  // NULL at the end, or NULL: top-level names that must be there
+    char *const *required_claims;  // NULL at the end, or NULL: top-level claims that must be present
     unsigned algorithms;           // see jwt_algorithms()
     int64_t skew;                  // seconds that clocks may differ, 0 to JWT_SKEW_MAX
-    bool require_at_jwt;           // `typ` must say access token (RFC 9068)
+    bool require_at_jwt;           // `typ` must be at+jwt (RFC 9068)
 };
 
-// The set of these algorithms; no list gives the default. Names are exact; HS* and none are unknown here.
+// The set of these algorithms; a NULL list gives the default. Names are case-sensitive; HS* and none are unknown here.
 bool jwt_algorithms(char *const *names, unsigned *set, struct err *err) MUST_CHECK;
-// At startup: rules that could never accept, or would not check the audience, are refused.
+// Refuses, at startup, rules that could never accept a token or would not check the audience.
 bool jwt_rules_check(const struct jwt_rules *rules, struct err *err) MUST_CHECK;
 
-// A token taken apart. Nothing in it is proven: good for choosing whose rules to verify it with.
+// A parsed token. It is not verified: use it only to choose the rules to verify it with.
 struct jwt {
     json_t *header, *payload;
-    struct span text;       // what is signed; a view of the token
+    struct span text;       // the signed part; a view of the token
     struct buf signature;   // decoded
-    const char *algorithm;  // as it says
-    const char *kid;        // NULL: none
-    const char *issuer;     // NULL: none, or not a string
+    const char *algorithm;  // as in the header
+    const char *kid;        // NULL: absent
+    const char *issuer;     // NULL: absent, or not a string
 };
 
 bool jwt_parse(struct span token, struct jwt *out, struct err *err) MUST_CHECK;
@@ -82,23 +82,23 @@ void jwt_release(struct jwt *jwt);
 
 enum jwt_outcome {
     JWT_REJECTED,
-    JWT_UNKNOWN_KEY,  // all was well as far as can be told, but no key has its kid: a newer set may help
+    JWT_UNKNOWN_KEY,  // no key of the set has its kid, and all other checks passed: a newer set may help
     JWT_ACCEPTED,
 };
 
 struct jwt_claims {
     json_t *tree;
-    const char *subject;   // NULL: it has none
-    const char *token_id;  // `jti`; NULL: it has none
-    int64_t expires;       // the first second at which the token is refused: `exp` and the skew
+    const char *subject;   // NULL: absent
+    const char *token_id;  // `jti`; NULL: absent
+    int64_t expires;       // the first second at which the token is refused: `exp` plus the skew
 };
 
-// `now` is in seconds since the epoch. `out` is filled when it is accepted, and zeroed otherwise.
+// `now` is in seconds since the epoch. `out` is filled if the token is accepted, and zeroed otherwise.
 enum jwt_outcome jwt_verify(const struct jwt_rules *rules, const struct jwks *keys, struct span token, int64_t now,
                             struct jwt_claims *out, struct err *err) MUST_CHECK;
 void jwt_claims_release(struct jwt_claims *claims);
 
-// Makes keys and tokens, good ones and forged ones, and fails if any is judged wrongly. Run it at startup.
+// Generates keys, and verifies valid and forged tokens. Fails if any outcome is wrong. Run it at startup.
 bool jwt_self_test(struct err *err) MUST_CHECK;
 
 #endif

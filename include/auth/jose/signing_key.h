@@ -1,4 +1,4 @@
-// Private keys: reading one from its file, and signing statements with it.
+// Private keys: reading a key from its file, and signing JWTs with it.
 #ifndef AUTH_OAUTH_KEY_H
 #define AUTH_OAUTH_KEY_H
 
@@ -13,11 +13,11 @@ struct signing_key {
 
 // The text of a PEM file that only its owner may read; NULL with an error otherwise.
 const char *signing_key_read(const char *path, struct arena *arena, struct err *err) MUST_CHECK;
-// One that anybody may read.
+// The text of a PEM file with a public key, which other users may read.
 const char *signing_key_read_public(const char *path, struct arena *arena, struct err *err) MUST_CHECK;
-// RS256 to RS512, ES256 to ES512: no shared secret, and never "none".
+// RS256 to RS512 and ES256 to ES512; not HS* and not "none".
 bool signing_key_algorithm_valid(const char *algorithm);
-// A JWT of these claims with a `jti` of its own.
+// Appends a JWT of these claims, with a new `jti`.
 bool signing_key_sign(const struct signing_key *key, json_t *claims, struct buf *out, struct err *err) MUST_CHECK;
 
 #endif

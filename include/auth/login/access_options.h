@@ -1,20 +1,20 @@
-// `auth` of a server in the configuration: what is presented to it, and how that is obtained.
+// `auth` of a server in the configuration: which credentials the gateway presents to it, and how it obtains them.
 #ifndef AUTH_LOGIN_ACCESS_OPTIONS_H
 #define AUTH_LOGIN_ACCESS_OPTIONS_H
 
 #include "auth/grant/grant.h"
 #include "base/option.h"
 
-// `auth.assertion` of a server; none without a key_file.
+// `auth.assertion` of a server. Without a key_file the gateway does not send assertions.
 struct assertion_options {
     char *key_file, *algorithm, *key_id;
-    struct option_pairs other_keys;  // id → file: published, and not signed with
+    struct option_pairs other_keys;  // id → file: keys that are published but do not sign
     char *header;
     char *audience;  // NULL: the server's URL
     int64_t lifetime_ms;
 };
 
-// The last is no choice of the configuration: a grant is used if there is one (the command line's way).
+// ACCESS_OPTIONAL cannot be configured: commands use it to present a grant if the user has one.
 enum access_mode {
     ACCESS_NONE,
     ACCESS_STATIC,
@@ -39,7 +39,7 @@ struct access_options {
     int token_endpoint_auth_method;  // enum access_proof, of a client_secret
     char *client_metadata_url;
     char *scope;
-    char *resource;  // NULL: what the server's metadata say; "omit": none
+    char *resource;  // NULL: the one in the server's metadata; "omit": not sent
     char *issuer;
     int pkce;
     char *callback_host;
@@ -54,20 +54,20 @@ struct access_options {
         char *issuer, *token_endpoint, *client_id, *client_secret;
     } idp;
     struct assertion_options assertion;
-    const char *ca_file;  // no option: tls.ca_file of the server, whose authorization server it may vouch for as well
+    const char *ca_file;  // not an option: tls.ca_file of the server, used for its authorization server too
 };
 
 extern const struct option_table access_options_table;
 
-// Tokens of this mode are asked for when they are needed, of nobody but machines, and are not stored.
+// Reports whether tokens of this mode are requested when they are needed, without a user, and are not stored.
 bool access_options_mode_asks(enum access_mode mode);
-// The caller's own token is exchanged: access needs it with each call (access_take_caller_token).
+// Reports whether the caller's own token is exchanged: access needs it with each call (access_take_caller_token).
 bool access_options_takes_caller(const struct access_options *options);
-// F15: is the client of the configuration the one this grant was given to? If not, its secret must not be shown where
-// the grant came from (G14).
+// F15: reports whether the grant was issued to the configured client. If not, the client's secret must not be sent to
+// the authorization server of the grant (G14).
 bool access_options_is_client_of(const struct access_options *options, const struct grant *grant);
-// D16: the server alone says which authorization server the configured client is shown to. The first one is remembered
-// (grant_store_client_bind), and it is shown to no other.
+// D16: reports whether only the server's metadata determine the authorization server of the configured client. The
+// client is then bound to the first one (grant_store_client_bind) and never sent to another.
 bool access_options_client_moves(const struct access_options *options);
 
 #endif

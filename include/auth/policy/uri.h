@@ -1,4 +1,4 @@
-// The one spelling that a URI must have before a rule is asked about it.
+// The canonical spelling of a URI, which a URI must have before a rule is evaluated for it.
 #ifndef AUTH_POLICY_URI_H
 #define AUTH_POLICY_URI_H
 
@@ -7,7 +7,8 @@
 
 #define POLICY_URI_MAX 8192  // bytes
 
-// Appends the canonical spelling of a URI, or of a pattern for URIs. False: it has none, or is a template; nothing is appended.
+// Appends the canonical spelling of a URI, or of a pattern for URIs. False, with nothing appended, if it does not exist or
+// for a template.
 bool policy_uri_put_canonical(struct span uri, bool template, struct buf *out);
 
 #endif

@@ -1,4 +1,4 @@
-// A client for the command line: servers without a gateway in between, one request at a time.
+// A client for the command line: talks to servers directly, without a gateway, one request at a time.
 #ifndef CMD_BASE_CLIENT_H
 #define CMD_BASE_CLIENT_H
 
@@ -11,8 +11,8 @@
 
 struct client;
 
-// Which servers: of one tenant, or of all (NULL); one by its name, or all that are not disabled (NULL). `answers`: a server
-// that asks for input gets the defaults it names itself; else the request is refused.
+// Selects servers: of one tenant, or of all (NULL); one by its name, or all except disabled ones (NULL). `answers`: a
+// form of a server is answered with its own defaults; else it is refused.
 struct client_wanted {
     const char *tenant;
     const char *server;
@@ -21,17 +21,18 @@ struct client_wanted {
 
 // Turns the log off: the command says what failed.
 struct client *client_new(const struct config *config, const struct client_wanted *wanted, struct err *err) MUST_CHECK;
-int client_free(struct client *client);  // EXIT_STORE: a refreshed token was lost, which has been told; else EXIT_OK
+// EXIT_STORE: a refreshed token was lost, which has been reported; else EXIT_OK.
+int client_free(struct client *client);
 size_t client_count(const struct client *client);
 struct upstream *client_upstream(const struct client *client, size_t i);
 const struct source *client_source(const struct client *client, size_t i);
 const char *client_tenant(const struct client *client, size_t i);
-// What the i-th server last wrote to stderr before it failed; "" if it has not failed or wrote nothing.
+// The last lines that the i-th server wrote to stderr before it failed; "" if it has not failed or wrote nothing.
 const char *client_stderr(const struct client *client, size_t i);
-// Waits until all lists are there, or failed. On a terminal, what is waited for is shown on stderr (here and in
+// Waits until all lists have arrived or failed. On a terminal, a long wait is reported on stderr (here and in
 // client_request()).
 void client_load(struct client *client);
-// If the i-th server wants a login: what was presented to it, with its challenge. Else NULL.
+// If the i-th server requires a login: its access, with the challenge. Else NULL.
 const struct access *client_wants_login(const struct client *client, size_t i);
 // Sends one request to the i-th server and waits. `out` gets the raw result.
 bool client_request(struct client *client, size_t i, enum method method, struct span params, struct buf *out,

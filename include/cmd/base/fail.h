@@ -1,4 +1,4 @@
-// How a command fails: what it prints, and the codes it exits with.
+// Failures of commands: the message on standard error, and the exit codes.
 #ifndef CMD_BASE_FAIL_H
 #define CMD_BASE_FAIL_H
 
@@ -6,7 +6,7 @@
 
 enum exit_code {
     EXIT_OK = 0,
-    EXIT_NEGATIVE = 1,  // it worked, and the answer is no: a tool said isError, a check found something
+    EXIT_NEGATIVE = 1,  // it worked, with a negative result: a tool returned isError, a check found problems
     EXIT_USAGE = 2,
     EXIT_CONFIG = 3,       // configuration missing or wrong
     EXIT_UNAVAILABLE = 4,  // a server could not be reached or did not answer
@@ -18,7 +18,7 @@ enum exit_code {
     EXIT_DISCOVERY = 14,
     EXIT_TOKEN = 15,
     EXIT_STORE = 16,
-    EXIT_ANSWER = 17,  // the answer to the authorization request was not acceptable
+    EXIT_ANSWER = 17,  // the authorization response was not valid
 };
 
 // Prints "postern: …" on standard error and returns the exit code.

@@ -1,4 +1,4 @@
-// The grants that commands use: the store they are kept in, and which of them the options name.
+// The grants that commands use: their store, and the grant that the options name.
 #ifndef CMD_BASE_GRANTS_H
 #define CMD_BASE_GRANTS_H
 
@@ -6,15 +6,16 @@
 #include "cmd/base/options.h"
 #include "config/config.h"
 
-// The grant store of this configuration (NULL: none, the usual places). Without `make`, *out is NULL if the store does
+// The grant store of this configuration. `config` NULL: the usual places. Without `make`, *out is NULL if the store
+// does
 // not exist yet.
 bool grants_open(const struct config *config, struct loop *loop, bool make, struct grant_store **out,
                  struct err *err) MUST_CHECK;
-// False, with the exit code set: the store is a seed (S11), so there is no use in changing it.
+// Whether changes to the store last. False: the store is a seed (S11); the error is printed and the exit code set.
 bool grants_lasts(const struct config *config, int *code);
 
 const char *grants_tenant(const struct flags *flags);
-// The user whose grants are meant: of --subject PROVIDER:NAME, else the command line's own. NULL: the option is
+// The owner of the grants: from --subject PROVIDER:NAME, else the command line's own user. NULL: the option is
 // malformed. The caller frees it.
 char *grants_user(const struct flags *flags);
 // The server that SERVER or --url names, in --tenant; NULL with the exit code set.

@@ -1,4 +1,4 @@
-// What commands are made of: a row in the table of commands, with rows for its flags.
+// The definition of a command: a row in the table of commands, with rows for its flags.
 #ifndef CMD_BASE_OPTIONS_H
 #define CMD_BASE_OPTIONS_H
 
@@ -6,13 +6,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// A flag without `value` is a switch. The result goes to the offset: bool for switches, const char * else. If the value
-// is written "NAME...", the flag may be given FLAG_MANY times, and its offset is that of an array with a NULL at the end.
+// A flag without `value` is a switch. The result is stored at the offset: bool for switches, const char * else. If the
+// value is written "NAME...", the flag may be given FLAG_MANY times, and its offset is that of an array with a NULL at
+// the end.
 struct flag {
     const char *name;   // "config"
     const char *value;  // "FILE", or NULL
     size_t offset;
-    char letter;  // 'f' if -f is the same, or 0
+    char letter;  // 'f' if -f is an alias, or 0
     const char *help;
 };
 
@@ -20,7 +21,7 @@ enum { FLAG_MANY = 16 };
 
 struct command;
 
-// Every command's flags fill this; which of them a command takes is up to its rows.
+// The flags of all commands. The rows of a command decide which of them it accepts.
 struct flags {
     const char *config, *control, *listen, *profile, *url, *search;
     const char *caller_tokens;
@@ -39,30 +40,30 @@ struct flags {
 
 struct command {
     const char *name, *synopsis, *summary, *details;
-    const struct flag *flags;  // ends with a row without a name
+    const struct flag *flags;  // the last row does not have a name
     int min_args, max_args;
     bool starts_servers;
     int (*run)(const struct flags *flags);
 };
 
-// Reads the words after the command's name into `flags`; the exit code. It stops at --help.
+// Reads the words after the command's name into `flags`, and returns the exit code. It stops at --help.
 int options_parse(const struct command *command, int argc, char **argv, struct flags *flags);
-extern const struct flag options_help;  // --help, which every command takes
-// "1h" ago, 2027-01-31 (its beginning) or 2027-01-31T12:00:00Z, all UTC, in milliseconds since the epoch.
+extern const struct flag options_help;  // --help, which every command accepts
+// Reads "1h" (ago), 2027-01-31 (its beginning) or 2027-01-31T12:00:00Z, in UTC, as milliseconds since the epoch.
 bool options_time(const char *text, int64_t *ms);
 
 #define FLAG(member) FLAG_LETTER(member, 0)
 #define FLAG_LETTER(member, letter) offsetof(struct flags, member), letter
-#define FLAG_CONFIG                                                                                    \
-    {                                                                                                  \
-        "config", "FILE", FLAG(config),                                                                \
-            "Configuration file; else $POSTERN_CONFIG, ./postern.json, ~/.config/postern/postern.json" \
+#define FLAG_CONFIG                                                                                        \
+    {                                                                                                      \
+        "config", "FILE", FLAG(config),                                                                    \
+            "Configuration file; default: $POSTERN_CONFIG, ./postern.json, ~/.config/postern/postern.json" \
     }
-#define FLAG_OFFLINE                                                                                            \
-    {                                                                                                           \
-        "offline", NULL, FLAG(offline),                                                                         \
-            "check: away from the host, in CI: variables may be unset, and files and programs of the host are " \
-            "not looked for"                                                                                    \
+#define FLAG_OFFLINE                                                                                             \
+    {                                                                                                            \
+        "offline", NULL, FLAG(offline),                                                                          \
+            "check: for another host, as in CI: variables may be unset, and files and programs of the host are " \
+            "not checked"                                                                                        \
     }
 #define FLAG_URL                                                                              \
     {                                                                                         \
@@ -91,9 +92,10 @@ bool options_time(const char *text, int64_t *ms);
     {                                                                                                                \
         "interactive", NULL, FLAG(interactive), "On a terminal: log in with the browser when the server asks for it" \
     }
-#define FLAG_HEADLESS                                                                                      \
-    {                                                                                                      \
-        "headless", NULL, FLAG(headless), "Log in without a browser: one GET, for servers that ask nobody" \
+#define FLAG_HEADLESS                                                                          \
+    {                                                                                          \
+        "headless", NULL, FLAG(headless),                                                      \
+            "Log in without a browser: for servers that grant access without user interaction" \
     }
 
 #endif

@@ -1,4 +1,4 @@
-// What commands print: text of servers made safe for a terminal, and JSON where it is wanted.
+// Output of commands: text of servers made safe for a terminal, and JSON.
 #ifndef CMD_BASE_OUTPUT_H
 #define CMD_BASE_OUTPUT_H
 
@@ -6,10 +6,10 @@
 #include "base/json.h"
 #include "cmd/base/options.h"
 
-// What a server says cannot steer the terminal: control characters become spaces, but for the allowed ones. And it is
-// UTF-8.
+// Makes text of a server safe for a terminal: control characters become spaces, except the allowed ones, and the result
+// is UTF-8.
 void output_tame(char *text, size_t len, const char *allowed);
-// Shows the last lines of a failed server's stderr; nothing if there are none.
+// Shows the last lines of a failed server's stderr, if any.
 void output_stderr_of(const char *server, const char *lines);
 bool output_wants_json(const struct flags *flags);
 void output_put_duration(int64_t seconds, struct buf *out);  // "3h 20m"

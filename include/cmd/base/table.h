@@ -15,7 +15,7 @@ struct table {
     const char *const *titles;  // at most TABLE_COLUMNS, and NULL at the end
 };
 
-void table_add(struct table *table, const char *const *cells);  // as many as there are titles, or NULL at the end
+void table_add(struct table *table, const char *const *cells);  // one for each title; NULL may end them early
 void table_print(const struct table *table);                    // the last column is cut at the terminal's width
 void table_release(struct table *table);
 

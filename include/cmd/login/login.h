@@ -8,7 +8,7 @@
 
 extern const struct command login_command, logout_command, logout_command_connections;
 
-// Why a login is needed, as the server said it.
+// The cause of a login: the challenge of the server.
 struct login_cause {
     struct arena arena;
     struct oauth_challenge challenge;
@@ -18,12 +18,12 @@ struct login_cause {
 void login_cause_set(struct login_cause *cause, const struct access *access);
 void login_cause_release(struct login_cause *cause);
 
-// May this command log in when a server asks for it? --interactive is for people: without a terminal it does nothing (F17).
+// May this command log in when a server requires it? Without a terminal, --interactive has no effect (F17).
 bool login_allowed(const struct flags *flags);
-// Logs in and stores the grant; the exit code. `cause` may be NULL.
+// Logs in and stores the grant; returns the exit code. `cause` may be NULL.
 int login_run(const struct config *config, const struct server *server, const struct flags *flags,
               const struct login_cause *cause);
 
-enum { LOGIN_TRIES = 3 };  // of one command, before it is given up (A9)
+enum { LOGIN_TRIES = 3 };  // logins of one command before it fails (A9)
 
 #endif

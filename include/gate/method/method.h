@@ -1,4 +1,4 @@
-// What the methods of callers do: finding whom a message concerns, and doing it here or at its server.
+// The methods of callers: finding the server that a message is for, and handling the message here or at that server.
 #ifndef GATE_METHOD_METHOD_H
 #define GATE_METHOD_METHOD_H
 
@@ -6,18 +6,18 @@
 
 // ---- dispatch.c
 phase_fn dispatch_route, dispatch_call;
-void dispatch_abandon(struct call *call, const char *reason);  // takes back what is still out, and tells the server why
+void dispatch_abandon(struct call *call, const char *reason);  // cancels the call's requests to servers
 
 // ---- caller_token.c: the caller's own token, for servers that exchange it
 bool caller_token_wanted(const struct config *config);
 void caller_token_keep(struct call *call);   // once its identity is known
 void caller_token_begin(struct call *call);  // once it is known which servers there are
 void caller_token_end(struct call *call);
-void caller_token_explain(struct call *call);  // it ended with ERR_LOGIN: the error says why
+void caller_token_explain(struct call *call);  // for a call with ERR_LOGIN: puts the reason into the error
 
 // ---- login_offer.c: connect links for calls that failed for want of a grant
-// A call ended with ERR_LOGIN: puts a connect link into its error. True: the link is being made, and call_resume() follows.
+// Puts a connect link into the error of a call with ERR_LOGIN. True: the link is being made, and call_resume() follows.
 bool login_offer_start(struct call *call);
-void login_offer_drop(struct call *call);  // the call is over
+void login_offer_drop(struct call *call);  // when the call is over
 
 #endif

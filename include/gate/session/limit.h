@@ -10,22 +10,22 @@
 struct limit_call {
     const struct identity *identity;
     const char *server;
-    struct span tool;  // at is NULL: it calls no tool
+    struct span tool;  // at is NULL: not a call of a tool
 };
 
-// The limits of one tenant. Another tenant's are another object, so neither can fill up the other's table.
+// The limits of one tenant. Each tenant has its own table of buckets, so that no tenant can fill up the table of another.
 struct limit;
 
-// What a call holds while it runs. Zeroed: nothing.
+// The slots that a call holds while it runs. Zeroed: no slot.
 struct limit_hold {
     struct limit *limit;
     struct bucket *buckets[CONFIG_PERS];
-    int64_t retry_ms;  // when it was refused: how long to wait
+    int64_t retry_ms;  // after a refusal: how long to wait
 };
 
-// Counts the call and takes its slots, all or nothing. False: it must wait; nothing is held.
+// Counts the call and takes all of its slots. False: the call is refused, and nothing was counted or taken.
 bool limit_enter(struct limit *limit, const struct limit_call *call, int64_t now_ms, struct limit_hold *hold,
                  struct err *err) MUST_CHECK;
-void limit_leave(struct limit_hold *hold);  // once more does nothing
+void limit_leave(struct limit_hold *hold);  // no effect if repeated
 
 #endif

@@ -1,13 +1,14 @@
-// Which methods the policy is asked about, and as what.
+// Which methods the policy decides, and as which kind of item.
 #ifndef GATE_PERMIT_H
 #define GATE_PERMIT_H
 
 #include "gate/session/call.h"
 
-// Who may: every authenticated caller, those that the policy allows one thing, or the owner of a task.
+// A method is permitted to no caller, to every authenticated caller, to callers whose policy allows its target, or to the owner of
+// the task.
 enum permit { PERMIT_NOBODY, PERMIT_ANYBODY, PERMIT_POLICY, PERMIT_OWNER };
 enum permit permit_of(const struct call *call, enum policy_kind *kind);
-enum policy_kind permit_policy_kind(enum catalog_kind kind);  // what the policy calls an item of such a list
-enum catalog_kind permit_listed_kind(enum method method);     // what a list has
+enum policy_kind permit_policy_kind(enum catalog_kind kind);  // the policy's kind for items of such a list
+enum catalog_kind permit_listed_kind(enum method method);     // the kind of items that a list method returns
 
 #endif

@@ -7,6 +7,7 @@
 #define SERVER_RUNTIME_BUCKETS 128
 
 struct server_runtime {
+    bool disabled;    // by an operator; the configuration may disable it as well
     uint64_t calls;   // answered, or failed
     uint64_t failed;  // without an answer of the server
     uint32_t recent;  // calls in the buckets: the last ones count more
@@ -16,6 +17,8 @@ struct server_runtime {
 
 struct server_runtime *server_runtime_get(struct tenant *tenant, const char *server);
 const struct server_runtime *server_runtime_find(const struct tenant *tenant, const char *server);  // NULL: none yet
+
+bool server_runtime_enabled(const struct tenant *tenant, const struct server *server);  // by both
 
 void server_runtime_count(struct server_runtime *runtime, int64_t us, bool failed);
 int64_t server_runtime_p99_us(const struct server_runtime *runtime);  // -1: no call yet

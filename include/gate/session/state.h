@@ -1,4 +1,4 @@
-// The gate's own objects: what a session, a scope, a link and a question to a caller are made of.
+// The gate's own objects: sessions, scopes, links and tenants.
 //
 //   session ── uses ──► scope ── has ──► link ── is ──► upstream + source
 //
@@ -29,53 +29,53 @@
 #include "upstream/upstream.h"
 
 #define SESSION_ID_BYTES 32
-#define SESSION_ID_LEN 43  // of so many bytes in base64url
+#define SESSION_ID_LEN 43  // SESSION_ID_BYTES in base64url
 #define GATE_KEY_BYTES 32
 
 // See shutdown.c.
 enum gate_state {
     GATE_OPEN,
-    GATE_CLOSING,      // it refuses new calls and sessions; calls in flight may finish
-    GATE_CLOSED_DOWN,  // calls and sessions were ended, and servers are being stopped
+    GATE_CLOSING,      // new calls and sessions are refused; calls in flight may finish
+    GATE_CLOSED_DOWN,  // calls and sessions have ended, and servers are being stopped
 };
 
 struct gate {
     enum gate_state state;             // shutdown_set_state()
     const struct call_runner *runner;  // the phases
-    const struct link_events *events;  // what becomes of what servers say
+    const struct link_events *events;  // handlers for events of servers
     struct loop *loop;
     struct http_client *http;
-    struct offload *background;  // reads large messages
+    struct offload *background;  // parses large messages
     const struct config *config;
     struct config_chains *chains;
     struct audit *audit;                 // NULL: none
     struct grant_store *tokens;          // NULL: none
-    struct assertion_keys *keys;         // what tells servers who calls is signed with
-    struct exchanged_tokens *exchanged;  // for callers, by exchanging their tokens; NULL: no server does
+    struct assertion_keys *keys;         // sign identity assertions
+    struct exchanged_tokens *exchanged;  // NULL: no server exchanges callers' tokens
     struct connect *connect;             // NULL: no server needs it
     struct throttle throttle;
     struct memory memory;
     struct list tenants;                // of tenant.c, in the order of the configuration: the first is `default`
     unsigned char key[GATE_KEY_BYTES];  // for cursors and task ids
     struct map sessions;                // id -> session
-    struct map session_counts;          // of tally.c, how many of them are theirs
-    struct map process_counts;          // and how many server processes
-    size_t process_count;               // in all
+    struct map session_counts;          // of tally.c: identity -> number of sessions
+    struct map process_counts;          // of tally.c: identity -> number of server processes
+    size_t process_count;               // of all server processes
     struct map links;                   // "server\0key" -> link
-    struct list retired;                // links that a reload took out of there, until the calls at them are over
+    struct list retired;                // links that a reload took out of `links`, until their calls are over
     struct map scopes;                  // key -> scope
     struct map tasks;                   // "server\0id" -> owner
-    struct map known;                   // of known.c: server and identity -> what it declared
-    struct map refused;                 // of refused.c: address and reason -> how often
-    int64_t refused_since_ms;           // of refused.c: since when `refused_rows` counts
+    struct map known;                   // of known.c: server and identity -> the server's declarations
+    struct map refused;                 // of refused.c: address and reason -> count
+    int64_t refused_since_ms;           // of refused.c: when the count of `refused_rows` began
     size_t refused_rows;
     struct arena_store arenas;  // of calls
     struct list calls;          // all calls, oldest first
     struct list quick;          // HTTP calls without a stream yet, oldest first
     struct list fan_outs;       // of fan_out.c: links with messages on their way to sessions, the next one first
     struct loop_task fan_out;
-    struct list levels;     // of level.c: links whose sessions may want less of the log
-    uint64_t fan_out_turn;  // of the loop, in which `fan_out_left` is left of the slice
+    struct list levels;     // of level.c: links whose log level may be raised
+    uint64_t fan_out_turn;  // the turn of the loop that `fan_out_left` belongs to
     int fan_out_left;
     uint64_t policy_epoch;  // counts swaps of policies and rules that expired
     uint64_t next_request;
@@ -83,28 +83,28 @@ struct gate {
     int64_t started_ms;
     unsigned sweeps;
     bool credentials_failed, certificates_failed;
-    char configuration_since[32], configuration_failing_since[32];  // "": it does not fail
+    char configuration_since[32], configuration_failing_since[32];  // "": not failing
     int64_t stop_by_ms;
     unsigned links_closing;
     void (*on_done)(void *arg);
     void *done_arg;
 };
 
-// What one tenant has of its own. Nothing leads from one to another. It is counted: a tenant that the configuration no longer
-// has is not found, and lasts until its sessions, calls and servers have ended.
+// The state of one tenant. Nothing leads from one tenant to another. It is counted: a tenant that was removed from the configuration
+// is no longer found, and lasts until its sessions, calls and servers have ended.
 struct tenant {
     struct gate *gate;
-    struct list node;  // in gate->tenants while the configuration has it
+    struct list node;  // in gate->tenants until it is removed from the configuration
     unsigned refs;
     char *name;
-    const struct config *config;               // the last one that has it
+    const struct config *config;               // the last configuration that contains it
     const struct option_items *servers;        // struct server
     const struct option_items *profiles;       // struct profile
     struct policy *policy;                     // tenant_set_policy()
-    struct policy_memo *memo;                  // through which it is asked
+    struct policy_memo *memo;                  // caches decisions of `policy`
     struct limit *limit;                       // NULL: none
     struct budget *memory;                     // of its callers and servers
-    char policy_since[32], failing_since[32];  // "": it does not fail
+    char policy_since[32], failing_since[32];  // "": not failing
     uint64_t reload_failed;
     int64_t session_limit;
     size_t session_count;
@@ -117,42 +117,42 @@ struct tenant {
 // One upstream as the gate uses it.
 struct link {
     struct gate *gate;
-    const struct config *config;  // that its server is of
+    const struct config *config;  // contains its server
     char *key;                    // in gate->links
     size_t key_len;
-    struct access *access;                 // what is presented to the server; NULL: nothing
-    struct assertion_keys *keys;           // that the assertion is signed with
-    struct identity_assertion *assertion;  // tells it who calls; NULL: nothing does
+    struct access *access;                 // provides the Authorization header; NULL: none is sent
+    struct assertion_keys *keys;           // sign `assertion`
+    struct identity_assertion *assertion;  // identifies the caller to the server; NULL: nothing does
     struct upstream *upstream;
     struct source *source;
-    unsigned refs;  // scopes
+    unsigned refs;  // of scopes
     struct list retired_node;
-    int64_t retired_until_ms;  // 0: it is in gate->links
-    struct list uses;          // struct scope_use: those scopes
-    struct list fan_outs;      // struct fan_out: what is on its way to its sessions, oldest first
+    int64_t retired_until_ms;  // 0: not retired, so it is in gate->links
+    struct list uses;          // struct scope_use: the scopes that use it
+    struct list fan_outs;      // struct fan_out: messages on their way to its sessions, oldest first
     struct list fan_out_node, level_node;
-    struct list calls;      // in flight here
+    struct list calls;      // in flight at this server
     struct session *owner;  // with isolation `session`
     struct tenant *tenant;
-    struct budget *memory;         // that messages count for while they are read
-    struct budget_hold declared;   // for the caller's capabilities, which a server of its own gets at each start
-    struct identity *user;         // whose grant it uses; NULL: nobody's in particular
-    struct identity *counted_for;  // the identity its process counts for; NULL: none
-    bool counted;                  // its process is, in process.c
+    struct budget *memory;         // counts messages while they are read
+    struct budget_hold declared;   // of the caller's capabilities, which a server of one session gets at each start
+    struct identity *user;         // the user whose grant it uses; NULL: not the grant of a user
+    struct identity *counted_for;  // the identity that its process counts for, or NULL
+    bool counted;                  // its process is counted (process.c)
     struct map watched;            // resource URI -> struct watched
     struct map asks;               // raw id of the server -> struct ask: its open questions
     struct map elicited;           // elicitation id -> session id, for notifications/elicitation/complete
-    struct map task_tokens;        // our progress token -> struct task_token, for tasks whose call is over
+    struct map task_tokens;        // the gate's progress token -> struct task_token, for tasks whose call is over
     struct map caller_tasks;       // of caller_task.c: ids of tasks that the caller runs for this server
     int level;                     // last log level sent, -1: none
-    struct identity *roots_of;     // of roots.c: whose roots it was given, if several may use it; NULL: it has none
-    bool roots_asked;              // it asked for some
+    struct identity *roots_of;     // of roots.c: the identity whose roots a shared server has, or NULL
+    bool roots_asked;              // the server asked for roots
     struct list task_calls;        // of task_news.c: calls that asked for a task and are not answered, oldest first
-    struct list early;             // struct early: news of tasks that have no owner yet
+    struct list early;             // struct early: notifications about tasks that have no owner yet
     size_t early_count, early_bytes;
 };
 
-// Who wants the progress of a task after its tools/call was answered.
+// The session that gets the progress of a task after its tools/call was answered, and the token to use.
 struct task_token {
     char session[SESSION_ID_LEN + 1];
     char token[];  // raw, of the caller
@@ -160,13 +160,13 @@ struct task_token {
 
 struct scope {
     struct gate *gate;
-    const struct config *config;  // that its names are of
+    const struct config *config;  // contains its names
     struct tenant *tenant;
     const struct profile *profile;  // NULL: it has all servers of the tenant
     char *key;
-    bool everybody;  // of its tenant: it stays when nobody uses it
-    bool detached;   // a reload took it out of gate->scopes: calls that began with it keep it
-    unsigned refs;   // sessions and calls
+    bool everybody;  // all callers of the tenant share it, and it is kept without sessions
+    bool detached;   // a reload took it out of gate->scopes; calls that began with it keep it
+    unsigned refs;   // of sessions and calls
     struct view *view;
     struct link **links;     // in the view's order
     struct scope_use *uses;  // of those links, in the same order
@@ -187,14 +187,14 @@ struct scope_use {
 
 enum session_state {
     SESSION_NEW,
-    SESSION_LIVE,   // `initialize` has come
-    SESSION_READY,  // notifications/initialized has come: servers may notify and ask its caller
-    SESSION_ENDED,  // it is freed with its last call
+    SESSION_LIVE,   // `initialize` was received
+    SESSION_READY,  // notifications/initialized was received: servers may notify and ask its caller
+    SESSION_ENDED,  // freed with its last call
 };
 
-// Which servers of its scope a session may hear, as far as it was asked.
+// A cache of visibility_sees() for the servers of a session's scope.
 struct session_visibility {
-    unsigned char *known;  // of visibility.c, one for each link; NULL: none
+    unsigned char *known;  // of visibility.c, one for each link; or NULL
     uint64_t generation, epoch;
 };
 
@@ -202,15 +202,15 @@ struct session {
     struct gate *gate;
     char id[SESSION_ID_LEN + 1];
     enum session_state state;  // session_set_state()
-    bool pipe;                 // everything goes to `standalone`
+    bool pipe;                 // all messages go to `standalone`
     struct identity *identity;
     struct tenant *tenant;          // of the identity
-    struct budget *memory;          // the same
-    const struct profile *profile;  // of gate->config, the one it was opened in and is known in alone; NULL: none
+    struct budget *memory;          // of the identity
+    const struct profile *profile;  // of gate->config: the session was opened in it and is only known there; or NULL
     enum revision revision;
     struct session_abilities can;
-    struct span capabilities;     // that its caller declared: a raw JSON object
-    struct budget_hold declared;  // for those
+    struct span capabilities;     // of its caller, a raw JSON object
+    struct budget_hold declared;  // of `capabilities`
     struct scope *scope;
     struct list scope_node;
     struct stream *standalone;
@@ -218,14 +218,14 @@ struct session {
     unsigned next_stream;
     struct list calls;
     size_t call_count;
-    struct list unread;  // calls in order, from the first whose message has not been read on
-    struct map asks;     // our id -> struct ask
+    struct list unread;  // calls in order of arrival, from the first whose message has not been read
+    struct map asks;     // the gate's id -> struct ask
     uint64_t next_ask;
     struct map subscribed;  // key of subscription.c, of link and URI -> struct subscription
-    int level;              // log level, -1: not set
-    unsigned listed;        // kinds it has listed: only those are worth a list_changed
+    int level;              // log level; -1: not set
+    unsigned listed;        // kinds that the caller has listed: only these need a list_changed
     struct session_visibility visibility;
-    bool draining;  // in any state: its caller sends no more, and it ends with its last call
+    bool draining;  // in any state: its input has ended, and the session ends with its last call
     int64_t used_ms;
 };
 
@@ -237,10 +237,10 @@ struct session_stream {
 
 struct subscription {
     struct link *link;
-    char *uri;  // the server's own, which has no NUL in it (route_resource)
+    char *uri;  // the server's own URI, which contains no NUL (route_resource)
 };
 
-// What becomes of what servers do on their own. A link's owner in `arg` is the link.
+// Handlers for events of servers. `arg` of the upstream's and the source's callbacks is the link.
 struct link_events {
     struct upstream_listener upstream;
     void (*on_lists)(void *arg, struct source *source, unsigned kinds);
@@ -248,35 +248,35 @@ struct link_events {
 };
 
 // ---- session.c
-// False: there are as many already as there may be, of this identity, of its tenant or of all.
+// False: a limit of sessions is reached, for this identity, its tenant or the gateway.
 bool session_may_open(const struct gate *gate, const struct tenant *tenant, const struct identity *identity,
                       struct err *err) MUST_CHECK;
 struct session *session_new(struct gate *gate, struct tenant *tenant, const struct identity *identity, bool pipe);
 struct session *session_find(struct gate *gate, struct span id);
 void session_set_state(struct session *session, enum session_state state);
-void session_settle(struct session *session);  // frees one that ended, when its last call is over
+void session_settle(struct session *session);  // frees a session that ended, when its last call is over
 struct stream *session_stream_find(struct session *session, unsigned index);
-void session_sweep_streams(struct session *session);  // drops those that nobody may resume any more
-// A message for the caller that belongs to no call: takes over the reference.
+void session_sweep_streams(struct session *session);  // drops streams that can no longer be resumed
+// Sends the caller a message that belongs to no call. Takes over the reference.
 void session_tell(struct session *session, struct blob *message);
 
 // ---- shutdown.c
 void shutdown_set_state(struct gate *gate, enum gate_state state);
-void shutdown_settle(struct gate *gate);  // it stops, and perhaps the last call or server it waited for is over
+void shutdown_settle(struct gate *gate);  // completes the shutdown if no call and no server is left
 
 // ---- tenant.c
-struct tenant *tenant_new(struct gate *gate, const char *name);  // at the end of the list; its limits are not set
+struct tenant *tenant_new(struct gate *gate, const char *name);  // at the end of the list, with limits not set
 struct tenant *tenant_ref(struct tenant *tenant);
 void tenant_unref(struct tenant *tenant);
 struct tenant *tenant_find(const struct gate *gate, const char *name);  // NULL: no such tenant
 #define tenant_each(at, gate) list_each(at, &(gate)->tenants)
 static inline struct tenant *tenant_at(struct list *node) { return list_entry(node, struct tenant, node); }
-void tenant_configure(struct tenant *tenant, size_t number);           // as gate->config has it, under this number
-void tenant_remove(struct tenant *tenant);                             // the configuration no longer has it
-void tenant_set_policy(struct tenant *tenant, struct policy *policy);  // replaces the policy; NULL: no policy any more
+void tenant_configure(struct tenant *tenant, size_t number);           // from gate->config, by its number there
+void tenant_remove(struct tenant *tenant);                             // it was removed from the configuration
+void tenant_set_policy(struct tenant *tenant, struct policy *policy);  // replaces the policy; NULL: removes it
 
 // ---- tally.c: counts by identity
-void tally_put_key(const struct identity *identity, struct buf *out);  // what tells it from all others
+void tally_put_key(const struct identity *identity, struct buf *out);  // a key that is unique to it
 size_t tally_count(const struct map *tally, const struct identity *identity);
 void tally_add(struct map *tally, const struct identity *identity);
 void tally_drop(struct map *tally, const struct identity *identity);

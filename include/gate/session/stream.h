@@ -1,5 +1,5 @@
-// A stream of messages to one caller: queued here, pulled by the face that has the connection, and
-// kept for a while so that a caller who lost the connection can go on where it stopped.
+// A stream of messages to one caller: queued here, pulled by the face that has the connection, and kept for a while
+// so that a caller that lost the connection can resume.
 #ifndef GATE_STREAM_H
 #define GATE_STREAM_H
 
@@ -14,19 +14,19 @@ struct stream;
 
 // The face's side of an attached stream.
 struct stream_sink {
-    void (*wake)(void *arg);  // there is something to pull, or the stream has ended
+    void (*wake)(void *arg);  // a message can be pulled, or the stream has ended
     void (*cut)(void *arg);   // the caller is too slow, or the session is over: close the connection
     void *arg;
 };
 
 struct stream_limits {
-    size_t bytes;                // that may wait unsent
-    size_t events;               // kept for replay
-    struct budget *budget;       // that its messages count for; NULL: none
-    const struct identity *who;  // whose it is, for the log; NULL: not known
+    size_t bytes;                // the maximum of unsent bytes
+    size_t events;               // the maximum of events kept for replay
+    struct budget *budget;       // counts its messages; NULL: they do not count
+    const struct identity *who;  // the identity of the caller, for the log; or NULL
 };
 
-// What stream_pull gives: a message, or a priming event that only carries its id.
+// The result of stream_pull(): a message, or a priming event that only carries its id.
 struct stream_item {
     uint64_t sequence;
     struct blob *message;  // NULL: priming; valid until the next call on the stream
@@ -36,9 +36,9 @@ struct stream *stream_ref(struct stream *stream);
 void stream_unref(struct stream *stream);
 
 void stream_attach(struct stream *stream, const struct stream_sink *sink);
-void stream_detach(struct stream *stream, const void *arg);  // only if it is that sink which is attached
+void stream_detach(struct stream *stream, const void *arg);  // only if the attached sink has this `arg`
 bool stream_attached(const struct stream *stream);
-// Replay starts after this sequence; false if that is too long ago.
+// Starts replay after this sequence number. False: those events are no longer kept.
 bool stream_rewind(struct stream *stream, uint64_t sequence);
 
 void stream_prime(struct stream *stream);
@@ -47,7 +47,7 @@ void stream_cut(struct stream *stream);
 bool stream_pull(struct stream *stream, struct stream_item *out);
 bool stream_over(const struct stream *stream);       // ended, and everything pulled
 size_t stream_unread(const struct stream *stream);   // bytes of answers that the caller has not fetched
-size_t stream_waiting(const struct stream *stream);  // bytes of all that was not pulled yet
+size_t stream_waiting(const struct stream *stream);  // bytes of messages that were not pulled yet
 unsigned stream_index(const struct stream *stream);
 bool stream_resumable(const struct stream *stream);
 

@@ -8,16 +8,16 @@
 
 struct throttle {
     struct bucket_rate rate;
-    struct bucket_table failures;  // address -> bucket of what it may still get wrong
+    struct bucket_table failures;  // address -> bucket of the failures that are left
 };
 
 void throttle_init(struct throttle *throttle, const struct config_limits *limits);
-void throttle_configure(struct throttle *throttle, const struct config_limits *limits);  // failures so far count on
+void throttle_configure(struct throttle *throttle, const struct config_limits *limits);  // earlier failures still count
 void throttle_release(struct throttle *throttle);
 
-// A credential from there was refused.
+// Counts a refused credential from this address.
 void throttle_failed(struct throttle *throttle, const struct peer *peer, int64_t now_ms);
-// How long until another credential from there is looked at; 0: now.
+// How long the address stays throttled; 0: it is not throttled.
 int64_t throttle_wait(const struct throttle *throttle, const struct peer *peer, int64_t now_ms);
 
 #endif

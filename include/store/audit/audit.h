@@ -3,14 +3,14 @@
 //
 // A row's hash is the SHA-256, in hex, of three texts one after the other: the previous row's hash, the SHA-256 of the
 // members `event` to `first_seq` as a JSON object, and `seq`, `time` and the other members as a JSON array. Hashes are 64
-// hex digits; JSON has no white space and the order below; in the object what is absent is left out (texts that are empty,
-// a `count` and a `first_seq` of 0), in the array it is null. The very first row follows 64 zeros. So a row that was
-// changed, taken out or moved is found by audit_verify(). Whoever may write the file can make a whole new chain: keep the
-// heads that `verify` prints, or the JSON lines, somewhere else.
+// hex digits. JSON has no white space and the order below. Absent members are left out of the object (texts that are empty,
+// a `count` and a `first_seq` of 0) and are null in the array. The first row of a chain follows 64 zeros. So audit_verify()
+// finds a row that was changed, removed or moved. A user that may write to the file can replace a whole chain: keep the
+// heads that `verify` prints, or the JSON lines, in another place.
 //
 // There are three chains: of calls, of failed authentication, and of everything else (policies, tokens, gaps). Each has its own
-// limit on size, so that rows of one never make retention delete rows of another; all share the numbers of `seq`. The row before,
-// whose hash is in a row's hash, is the one before in the same chain.
+// limit on size, so that rows of one never make retention delete rows of another; all share the numbers of `seq`. A row's hash
+// includes the hash of the previous row of the same chain.
 #ifndef STORE_AUDIT_H
 #define STORE_AUDIT_H
 
@@ -25,12 +25,12 @@
 
 enum audit_event {
     AUDIT_CALL,            // a call, denied ones as well
-    AUDIT_AUTHENTICATION,  // somebody was not let in
+    AUDIT_AUTHENTICATION,  // a caller failed to authenticate
     AUDIT_POLICY,          // a policy was loaded, or refused
-    AUDIT_TOKEN,           // a token came, went or was refreshed
+    AUDIT_TOKEN,           // a token was obtained, refreshed or deleted
     AUDIT_OPERATION,       // an operator restarted or disabled a server, or replaced the gateway
-    AUDIT_GAP,             // `count` records were dropped here; written by the audit itself
-    // `count` rows of the chain that `kind` names were deleted, no row of it before `first_seq` is left; by the audit itself
+    AUDIT_GAP,             // `count` records were dropped here; written by the audit log itself
+    // `count` rows of the chain that `kind` names were deleted; `first_seq` is its first row left; written by the audit log itself
     AUDIT_RETENTION,
 };
 enum audit_chain { AUDIT_CHAIN_CALLS, AUDIT_CHAIN_AUTHENTICATION, AUDIT_CHAIN_ADMINISTRATION, AUDIT_CHAINS };
@@ -42,11 +42,11 @@ struct audit_record {
     int64_t time_ms;  // since the epoch; 0: now
     enum audit_event event;
     struct span tenant;
-    struct span provider, subject, proof;  // who, and how that was proven
+    struct span provider, subject, proof;  // the caller, and how it was authenticated
     struct span token;                     // token id, never a token
     struct span roles;                     // of the subject, a JSON array of strings; absent: none
-    struct span peer;                      // the address it came from, of those who were not let in
-    struct span server, kind, name;        // what: kind is "tool", "prompt", "resource", ...
+    struct span peer;                      // the address of a caller that failed to authenticate
+    struct span server, kind, name;        // the item; kind is "tool", "prompt", "resource", ...
     struct span method;
     enum audit_decision decision;
     struct span rule, policy;  // id of the deciding rule, digest of the policy
@@ -57,10 +57,11 @@ struct audit_record {
     struct span arguments_sha256;  // secret_digest_hex() of the arguments
     struct span arguments;         // audit_arguments()
     int64_t duration_us, bytes_in, bytes_out;
-    const char *who;  // audit_row_who(), instead of `tenant` to `roles`; NULL: those. Rows that are read have none
+    const char
+        *who;  // audit_row_who(), instead of `tenant` to `roles`; NULL: those members. NULL in rows that are read
 };
 
-// The members `tenant` to `roles` of a row as they stand in it, for many rows of the same caller; the caller frees it.
+// The members `tenant` to `roles` as text of a row, computed once for many rows of one caller; the caller frees it.
 char *audit_row_who(const struct audit_record *record);
 const char *audit_row_chain_text(enum audit_chain chain);
 const char *audit_row_event_text(enum audit_event event);
@@ -68,9 +69,9 @@ const char *audit_row_status_text(enum audit_status status);
 
 // ---- writing --------------------------------------------------------------------------------
 
-// What of a call's arguments is replaced before it is recorded, beside values under names that tell.
+// The arguments that are redacted before a call is recorded, in addition to those with sensitive names.
 struct audit_redact {
-    char **keys;      // words in names that tell; NULL at the end, or NULL
+    char **keys;      // sensitive words; NULL at the end, or NULL
     char **pointers;  // JSON Pointers into the arguments, `*` for any element or member; the same
 };
 
@@ -78,21 +79,21 @@ struct audit_config {
     char *path;   // the database; NULL: audit_path()
     char *jsonl;  // also as JSON lines to this file, "-" is standard output; NULL: no
     bool required;
-    int64_t retention_days;                // 0: for ever
-    int64_t retention_size[AUDIT_CHAINS];  // 0: any size
+    int64_t retention_days;                // 0: forever
+    int64_t retention_size[AUDIT_CHAINS];  // 0: unlimited
     int64_t queue;
-    bool arguments;  // keep them, redacted
+    bool arguments;  // record them, redacted
     struct audit_redact redact;
-    int64_t page_limit;  // no option: the database may have so many pages; a full disk, for tests
+    int64_t page_limit;  // not an option: limits the pages of the database, to test a full disk
 };
 
 extern const struct option_table audit_options;  // of struct audit_config
 
 struct audit_stats {
     uint64_t written;       // rows in the database, by this process
-    uint64_t dropped;       // records lost: no room in the queue, or not written before the end
-    uint64_t write_errors;  // attempts that failed; what they should have written is kept and tried again
-    uint64_t line_errors;   // batches that did not reach the JSON lines, or not whole
+    uint64_t dropped;       // records lost: the queue was full, or they were not written before the end
+    uint64_t write_errors;  // failed attempts; their records are kept and tried again
+    uint64_t line_errors;   // batches that were not, or not completely, written as JSON lines
     uint64_t deleted;       // by retention
     size_t queued;          // records not in the database yet
     int64_t last_seq;
@@ -101,47 +102,47 @@ struct audit_stats {
 
 struct audit;
 
-// Opens or makes the database; refuses one that is damaged or not ours. This blocks: it is for the start.
+// Opens or creates the database; fails if it is damaged or not ours. This blocks, so it is for the start.
 struct audit *audit_open(struct loop *loop, const struct audit_config *config, struct err *err) MUST_CHECK;
-// Appends a call's arguments as they are to be recorded, redacted (src/store/audit/redact.h). False: they are not to be.
+// Appends a call's arguments in the form to record, redacted (src/store/audit/redact.h). False: they are not recorded.
 bool audit_arguments(const struct audit *audit, struct span arguments, struct buf *out);
-// Copies the record and has it written soon; never blocks. False: the queue is full and the record is lost; the loss is
-// counted, logged, and a row of its own (AUDIT_GAP) as soon as there is room.
+// Copies the record, to be written soon; never blocks. False: the queue is full and the record is lost. The loss is counted,
+// logged, and recorded (AUDIT_GAP) as soon as the queue accepts records again.
 bool audit_put(struct audit *audit, const struct audit_record *record);
-// Whoever waits until what it put cannot be lost any more with this process; zero before its first use.
+// A wait until records cannot be lost with this process any more; zero before its first use.
 struct audit_wait {
     struct list node;
     void (*done)(struct audit_wait *wait);  // on the loop
-    bool written;                           // by then; false: an attempt failed, which will be made again
+    bool written;                           // false: an attempt failed, and will be repeated
 };
 
 bool audit_required(const struct audit *audit);
-// With `required`: `done` is called when all that was put so far is in the database, or could not be written. Those who wait at
-// the same time share a transaction. False: nothing can be written now, and `done` is not called. To wait no longer, take the
-// node out of its list.
+// With `required`: calls `done` when all records put so far are in the database, or could not be written. Waits at the same
+// time share a transaction. False: writing is not possible now, and `done` is not called. To stop waiting, take the node out
+// of its list.
 bool audit_wait(struct audit *audit, struct audit_wait *wait) MUST_CHECK;
-// With `required`, false while what happens now might not get recorded: the last write failed, or the queue is nearly
-// full (the last eighth is for calls that are on their way). Without, always true.
+// With `required`, false while a call might not get recorded: the last write failed, or the queue is nearly full (the last
+// eighth is reserved for calls in progress). Without `required`, always true.
 bool audit_healthy(const struct audit *audit);
 // True while records are dropped, and for a minute afterwards, so that a probe every few seconds sees it; `now_ms` is
 // clock_now_ms().
 bool audit_losing(const struct audit *audit, int64_t now_ms);
 struct audit_stats audit_stats(const struct audit *audit);
-// Writes what is queued, for at most a few seconds. Before loop_free().
+// Writes the queued records, for at most a few seconds. Before loop_free().
 void audit_close(struct audit *audit);
 
 // Writes one record and returns when it is in the database (and the JSON lines, unless they are standard output): for
-// commands, beside a gateway that may be running.
+// commands, while a gateway may be running.
 bool audit_write(const struct audit_config *config, const struct audit_record *record, struct err *err) MUST_CHECK;
 
-// The file that is meant: `given`, else audit.db in $POSTERN_STATE, $XDG_STATE_HOME/postern or ~/.local/state/postern.
+// The path of the database: `given`, else audit.db in $POSTERN_STATE, $XDG_STATE_HOME/postern or ~/.local/state/postern.
 char *audit_path(const char *given);
 
 // ---- reading --------------------------------------------------------------------------------
 
-// NULL and 0: anything.
+// NULL and 0: not filtered.
 struct audit_filter {
-    int64_t since_ms, until_ms;  // since the epoch; from and including, up to and excluding
+    int64_t since_ms, until_ms;  // since the epoch; including `since_ms`, excluding `until_ms`
     const char *subject, *tenant, *server, *name;
     bool denied;    // by the policy or at authentication
     int64_t limit;  // only the last ones
@@ -162,11 +163,11 @@ struct audit_reader;
 
 // `filter` must outlive the reader.
 struct audit_reader *audit_reader_open(const char *path, const struct audit_filter *filter, struct err *err) MUST_CHECK;
-// The next row in order. At the end it may be called again later, for rows that came meanwhile.
+// The next row in order. At the end it may be called again later, for rows that were added in the meantime.
 enum audit_next audit_reader_next(struct audit_reader *reader, struct audit_row *row, struct err *err) MUST_CHECK;
 void audit_reader_close(struct audit_reader *reader);
 
-// Each use of a token for a call, in order, as far as the rows go back: `time` as in a row.
+// Each use of a token for a call, in order, as far back as rows were kept: `time` as in a row.
 bool audit_reader_uses(const char *path, void (*on_use)(void *arg, struct span token, struct span time), void *arg,
                        struct err *err) MUST_CHECK;
 
@@ -177,8 +178,8 @@ struct audit_verdict {
     char head[AUDIT_CHAINS][AUDIT_HASH_CHARS + 1];
 };
 
-// Walks all chains as they are at one moment, also while it is written to; on_finding gets each row that is not
-// as it was written. False: it could not be read.
+// Checks all chains in one snapshot, also while the gateway writes; on_finding gets each row that is not as it was written.
+// False: the database could not be read.
 bool audit_verify(const char *path, void (*on_finding)(void *arg, int64_t seq, const char *text), void *arg,
                   struct audit_verdict *verdict, struct err *err) MUST_CHECK;
 

@@ -1,4 +1,4 @@
-// Owns the command line's own connection to servers.
+// Owns the command line's own connections to servers.
 #include "cmd/base/client.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -22,21 +22,21 @@
 struct one {
     struct client *client;
     const char *tenant;
-    struct access *access;  // NULL: nothing is presented
+    struct access *access;  // NULL: no credentials
     struct upstream *upstream;
     struct source *source;
-    struct buf last_lines;  // of its stderr, when it failed
-    bool wants_login;       // the last request failed for want of one
+    struct buf last_lines;  // of its stderr, after it failed
+    bool wants_login;       // the last request failed because it requires a login
 };
 
 struct client {
     struct loop *loop;
     struct http_client *http;
-    struct grant_store *tokens;  // NULL: nobody has logged in anywhere
+    struct grant_store *tokens;  // NULL: no logins are stored
     struct one *all;
     size_t count, open;
     struct loop_timer progress;
-    int64_t since_ms;  // of what is waited for
+    int64_t since_ms;  // when the current wait began
     bool loading, answers;
 };
 
@@ -78,7 +78,7 @@ static void on_notification(void *arg, struct upstream *upstream, const struct m
     (void)origin;
 }
 
-// Is the member of that name, a raw string, in the object?
+// Whether the object has a member with this name, a raw string.
 static bool has_member(struct span object, struct span raw_name)
 {
     struct span value;
@@ -89,7 +89,7 @@ static bool has_member(struct span object, struct span raw_name)
     return found;
 }
 
-// The answer to a form: each property's default, as it was sent. False: a property that is required has none.
+// The answer to a form: each property's default, as it was sent. False: a required property does not have a default.
 static bool put_defaults(struct span schema, struct buf *out)
 {
     struct span properties = {0}, required = {0}, key, property, value;
@@ -146,7 +146,7 @@ static void on_change(void *arg, struct source *source, unsigned kinds)
     stop_if_settled(one->client);
 }
 
-// npx and its kin may install a whole package before the server says its first word.
+// Tools like npx may install a whole package before the server writes its first output.
 static void on_progress(struct loop_timer *timer)
 {
     struct client *client = timer->arg;
@@ -170,7 +170,7 @@ static void on_progress(struct loop_timer *timer)
 static const struct upstream_listener listener = {
     .on_state = on_state, .on_notification = on_notification, .on_request = on_request};
 
-// A header of the configuration is presented as it is; no login replaces it.
+// A header of the configuration is sent as it is; a login does not replace it.
 static bool has_authorization(const struct server *server)
 {
     for (size_t i = 0; i < server->headers.count; i++)

@@ -1,4 +1,4 @@
-// Owns how a command gets its configuration: from the file, or made of --url.
+// Owns loading a command's configuration: from the file, or built from --url.
 #include "cmd/base/configuration.h"
 #include "base/mem.h"
 #include "cmd/base/fail.h"
@@ -38,8 +38,8 @@ static struct config *load_offline(const char *path, struct err *err)
     struct option_unset unset = {0};
     struct config *config = config_load_offline(path, &unset, err);
     for (char *name = buf_text(&unset.names), *end; config && (end = strchr(name, '\n')); name = end + 1)
-        fprintf(stderr, "postern: note: %.*s is not set; what depends on its value is not checked\n", (int)(end - name),
-                name);
+        fprintf(stderr, "postern: note: %.*s is not set; options that depend on its value are not checked\n",
+                (int)(end - name), name);
     buf_release(&unset.names);
     return config;
 }
@@ -77,7 +77,7 @@ struct config *configuration_load(const struct flags *flags, int *exit_code)
 
 // ---- for commands that talk to servers ------------------------------------------------------
 
-// RFC 6750 §2.1: b64token. Nothing else can be written into the header.
+// RFC 6750 §2.1: b64token. Other characters cannot be written into the header.
 static bool is_token(struct span text)
 {
     for (size_t i = 0; i < text.len; i++)
@@ -112,7 +112,7 @@ static bool read_file(const char *path, struct secret *token, struct err *err)
     return ok;
 }
 
-// True without a token: none was given.
+// True without a token: no token was given.
 static bool read_token(const struct flags *flags, struct secret *token, struct err *err)
 {
     const char *variable = getenv("POSTERN_TOKEN");
@@ -162,6 +162,6 @@ char *configuration_audit_path(const struct flags *flags, int *exit_code)
     if (!path)
         *exit_code =
             fail_with(EXIT_CONFIG, "the configuration has no audit log: give it audit.path, or a provider that "
-                                   "proves who calls; --file DB reads another");
+                                   "authenticates callers; --file DB reads another");
     return path;
 }

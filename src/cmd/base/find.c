@@ -1,10 +1,11 @@
-// Owns finding the server that a command names, and what may have been meant if it does not exist.
+// Owns finding the server that a command names, and suggestions if it does not exist.
 #include "find.h"
 #include "base/mem.h"
 #include <stdlib.h>
 #include <string.h>
 
-// The nearest of the tenants' names, or of their servers' names; NULL: none is near. It lives as long as the configuration.
+// The nearest of the tenants' names, or of their servers' names. NULL: none is similar. The name is the
+// configuration's.
 static const char *nearest(const struct config *config, const char *tenant, const char *server)
 {
     size_t count = 0;
@@ -34,7 +35,7 @@ bool find_check_tenant(const struct config *config, const char *tenant, struct e
                    near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
-// A server that another tenant has is most likely meant; else one whose name is near.
+// Suggests another tenant that has the server; else a server with a similar name.
 void find_set_unknown(const struct config *config, const char *tenant, const char *name, struct err *err)
 {
     for (size_t i = 0; i <= config->tenants.count; i++)

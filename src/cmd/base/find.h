@@ -4,7 +4,7 @@
 
 #include "config/config.h"
 
-// The server of this name. NULL: the error says which name or which --tenant may be meant.
+// The server of this name. NULL: the error suggests a name or a --tenant.
 const struct server *find_server(const struct config *config, const char *tenant, const char *name,
                                  struct err *err) MUST_CHECK;
 bool find_check_tenant(const struct config *config, const char *tenant, struct err *err) MUST_CHECK;  // NULL: any

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define REPLY_MAX ((size_t)16 << 20)
-#define PATIENCE_MS 120000  // a reload tests all policies
+#define PATIENCE_MS 60000  // a reload tests all policies
 
 // ---- which socket ---------------------------------------------------------------------------
 
@@ -118,8 +118,9 @@ static void introduce(const json_t *reply, const char *path)
 {
     const json_t *gateway = json_object_get(reply, "gateway");
     const char *configuration = json_string_value(json_object_get(gateway, "configuration"));
-    fprintf(stderr, "postern: gateway with pid %" JSON_INTEGER_FORMAT " at %s, configuration %s\n",
-            json_integer_value(json_object_get(gateway, "pid")), path, configuration ? configuration : "unknown");
+    (void)fail_with(EXIT_OK, "gateway with pid %" JSON_INTEGER_FORMAT " at %s, configuration %s",
+                    json_integer_value(json_object_get(gateway, "pid")), path,
+                    configuration ? configuration : "unknown");
 }
 
 static json_t *take_result(json_t *reply, int *exit_code)

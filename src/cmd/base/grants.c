@@ -1,4 +1,4 @@
-// Owns how commands get at the grant store, and which grant their options name.
+// Owns opening the grant store for a command, and finding the grant that its options name.
 #include "cmd/base/grants.h"
 #include "auth/access/access.h"
 #include "base/mem.h"
@@ -19,8 +19,8 @@ bool grants_lasts(const struct config *config, int *code)
     if (!config || !config->store.seed)
         return true;
     *code = fail_with(EXIT_STORE,
-                      "%s: the store is a seed, and what changes would be forgotten at once; do this where "
-                      "the seed is made",
+                      "%s: the store is a seed, so changes would be lost at once; do this where "
+                      "the seed is created",
                       config->store.seed);
     return false;
 }
@@ -49,6 +49,6 @@ const struct server *grants_server(const struct config *config, const struct fla
     if (!server)
         *code = fail_with(EXIT_CONFIG, "%s", err.detail);
     else if (!server->url)
-        *code = fail_with(EXIT_CONFIG, "server \"%s\" is a command: there is nothing to log in to", server->name);
+        *code = fail_with(EXIT_CONFIG, "server \"%s\" is a local command, which needs no login", server->name);
     return server && server->url ? server : NULL;
 }

@@ -1,4 +1,4 @@
-// Owns how command lines are read: the rows of a command's flags, and values that several commands take.
+// Owns reading command lines: the rows of a command's flags, and values that several commands take.
 #include "cmd/base/options.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -10,7 +10,7 @@
 
 const struct flag options_help = {"help", NULL, FLAG_LETTER(help, 'h'), "This text"};
 
-// `name` as it stands after "--", or one letter after "-".
+// `name` is the text after "--", or one letter after "-".
 static const struct flag *find_flag(const struct command *command, struct span name, bool letter)
 {
     for (const struct flag *flag = command->flags; flag->name; flag++)
@@ -32,7 +32,7 @@ static int unknown_flag(const struct command *command, const char *given)
                      near ? near : "", near ? "?" : "; see --help");
 }
 
-// False: it was given too often.
+// False: it was given too many times.
 static bool take_value(const struct flag *flag, const char **slot, const char *value)
 {
     bool many = strstr(flag->value, "...") != NULL;
@@ -58,8 +58,10 @@ static int parse_flag(const struct command *command, int argc, char **argv, int 
     const struct flag *flag =
         find_flag(command, span_make(name, equals ? (size_t)(equals - name) : strlen(name)), letter);
     if (!flag && letter)
-        return fail_with(EXIT_USAGE, "%s: unknown option %s; see --help: most begin with --, and after -- none do",
-                         command->name, word);
+        return fail_with(
+            EXIT_USAGE,
+            "%s: unknown option %s; see --help: long options begin with --, and words after -- are not options",
+            command->name, word);
     if (!flag)
         return unknown_flag(command, name);
     void *slot = (char *)flags + flag->offset;

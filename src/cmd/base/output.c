@@ -1,4 +1,4 @@
-// Owns output that is safe and in the form that is wanted: text of servers on a terminal, and JSON.
+// Owns safe output in the form that is asked for: text of servers on a terminal, and JSON.
 #include "cmd/base/output.h"
 #include "base/mem.h"
 #include "base/scan.h"

@@ -1,4 +1,4 @@
-// Owns closing the grant store at the end of a command: refreshed tokens are stored first, for a while.
+// Owns closing the grant store at the end of a command: refreshed tokens are stored first, with a time limit.
 #include "saving.h"
 #include "cmd/base/fail.h"
 #include <stdio.h>
@@ -21,14 +21,14 @@ static void on_look(struct loop_timer *timer)
         loop_stop(saving->loop);
 }
 
-// The refresh token that was used is not good any more, so who ends now ends the login. The store tries again by itself.
+// The old refresh token is spent, so exiting now would lose the login. The store retries by itself.
 static void wait_for_unsaved(const struct grant_store *store, struct loop *loop, struct err *why)
 {
     struct saving saving = {store, loop, {.on_due = on_look}, loop_now(loop) + SAVE_MS};
     saving.look.arg = &saving;
     if (!grant_store_unsaved(store, why))
         return;
-    fprintf(stderr, "postern: a refreshed token is not stored yet, trying for %d seconds: %s\n", SAVE_MS / 1000,
+    fprintf(stderr, "postern: a refreshed token is not stored yet; retrying for %d seconds: %s\n", SAVE_MS / 1000,
             why->detail);
     loop_timer_set(loop, &saving.look, LOOK_MS);
     loop_run(loop);
@@ -44,7 +44,7 @@ int saving_close(struct grant_store *store, struct loop *loop)
     if (!grant_store_close(store))
         return EXIT_OK;
     return fail_with(EXIT_STORE,
-                     "a refreshed token could not be stored, and what is stored is used up: see to the store, "
+                     "a refreshed token could not be stored, and the stored refresh token is spent: fix the store, "
                      "then log in again: %s",
                      why.detail);
 }

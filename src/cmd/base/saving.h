@@ -4,8 +4,8 @@
 
 #include "auth/grant/store.h"
 
-// Closes it, and says on standard error if a refreshed token is not stored yet, for which it waits, or is lost (F10): then
-// EXIT_STORE, else EXIT_OK.
+// Closes the store. If a refreshed token is not stored yet, reports it on standard error and waits. Returns EXIT_STORE
+// if the token is lost (F10), else EXIT_OK.
 int saving_close(struct grant_store *store, struct loop *loop);
 
 #endif

@@ -1,7 +1,7 @@
-// Owns the audit records of commands: which user of this machine changed which token or grant. Never a secret.
+// Owns the audit records of commands: which user of this machine changed which token or grant. Never contains a secret.
 //
-// It is written before the change is saved, so that with audit.required nobody gets a token that is not recorded. A
-// revocation is never held up by a full disk or a broken configuration.
+// The record is written before the change is saved, so that with audit.required every issued token is recorded. A full
+// disk or an invalid configuration never delays a revocation.
 #include "cmd/base/token_audit.h"
 #include "base/mem.h"
 #include "cmd/base/fail.h"
@@ -17,8 +17,8 @@ static struct config *load(const struct flags *flags, struct err *err)
     return config;
 }
 
-// The one that the configuration names, or the one that is there already: a command must not make a database in the
-// state folder of whoever happens to run it.
+// The configured database, or an existing one: a command must not create a database in the state folder of the user who
+// happens to run it.
 static bool has_database(const struct config *config)
 {
     char *path = audit_path(config->audit.path);
@@ -83,7 +83,8 @@ bool token_audit_change(const struct flags *flags, const struct token_change *ch
         must = flags->config && !revokes;
     config_unref(config);
     if (must)
-        *exit_code = fail_with(EXIT_CONFIG, "nothing is changed, because it cannot be recorded: %s", err.detail);
+        *exit_code =
+            fail_with(EXIT_CONFIG, "nothing was changed, because the change cannot be recorded: %s", err.detail);
     else if (err.code)
         (void)fail_with(EXIT_OK, "not recorded in the audit log: %s", err.detail);
     return !must;
@@ -105,7 +106,7 @@ json_t *token_audit_uses(const struct flags *flags)
     json_t *uses = json_object();
     bool there = config && config_audited(config) && access(path, F_OK) == 0;
     if ((!config && err.code) || (there && !audit_reader_uses(path, on_token, uses, &err)))
-        (void)fail_with(EXIT_OK, "no telling when tokens were last used: %s", err.detail);
+        (void)fail_with(EXIT_OK, "the last use of the tokens is not known: %s", err.detail);
     free(path);
     config_unref(config);
     return uses;

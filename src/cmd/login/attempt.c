@@ -1,6 +1,6 @@
-// Owns a login in two commands, for scripts and agents that cannot wait (L8): `--start` tells the address and keeps the
-// attempt, sealed, for ten minutes; `--finish` goes on with where the browser ended. An attempt is good for one answer;
-// an address that is not its answer leaves it as it was.
+// Owns a login in two commands, for scripts and agents that cannot wait (L8): `--start` prints the address and stores the
+// attempt, sealed, for ten minutes; `--finish` completes it with the final address of the browser. An attempt accepts one
+// answer; an address that is not its answer leaves it unchanged.
 #include "auth/grant/attempt.h"
 #include "auth/grant/store.h"
 #include "base/clock.h"
@@ -27,7 +27,7 @@ static void on_kept(struct grant_request *request)
     time_t end = clock_wall_s() + GRANT_STORE_ATTEMPT_MS / 1000;
     struct tm parts;
     if (request->answer != GRANT_STORE_DONE) {
-        login_finish(login, fail_with(EXIT_STORE, "the login could not be kept: %s", request->err.detail));
+        login_finish(login, fail_with(EXIT_STORE, "cannot store the login: %s", request->err.detail));
         return;
     }
     if (gmtime_r(&end, &parts))
@@ -48,7 +48,7 @@ void login_attempt_save(struct login *login, const char *url)
     struct attempt *attempt = attempt_new(who, login->server->name, login->server->url);
     attempt->stage = ATTEMPT_AWAY;
     attempt->expires_ms = clock_wall_ms() + GRANT_STORE_ATTEMPT_MS;
-    if (going->client.dynamic) {  // G10: nobody may come back from it
+    if (going->client.dynamic) {  // G10: the user may not come back
         attempt->client_issuer = mem_string(going->server.issuer);
         attempt->client_redirect = mem_string(going->redirect_uri);
         attempt->client_id = mem_string(going->client.id);
@@ -65,7 +65,7 @@ void login_attempt_save(struct login *login, const char *url)
 
 // ---- finish ---------------------------------------------------------------------------------
 
-// --redirect as it is, or the first line of standard input: what is on a command line can be read by others.
+// --redirect itself, or the first line of standard input: other users can read a command line.
 static char *read_redirect(const char *given)
 {
     char line[REDIRECT_MAX];
@@ -83,25 +83,25 @@ static bool is_ours(const struct login *login, const struct attempt *attempt)
            strcmp(attempt->subject, login->user) == 0 && strcmp(attempt->server_url, login->server->url) == 0;
 }
 
-// In place of what is stored; `request` has it then, as it is stored now.
+// Replaces the stored attempt; `request` then has it as stored now.
 static bool save(struct login *login, const struct attempt *attempt, struct grant_request *request)
 {
     grant_store_attempt_save(login->store, span_of(login->id), attempt, request);
     return grant_store_wait(login->store, LOGIN_STORE_MS) && request->answer == GRANT_STORE_DONE;
 }
 
-// An address that is not the answer to this attempt does not use it up (B2).
+// An address that is not the answer to this attempt does not spend it (B2).
 static void put_back(struct login *login, struct attempt *attempt, struct span frozen)
 {
     struct grant_request back = {0};
     attempt->stage = ATTEMPT_AWAY;
     secret_set(&attempt->login, frozen);
     if (!save(login, attempt, &back))
-        fprintf(stderr, "postern: the attempt could not be kept: start again\n");
+        fprintf(stderr, "postern: cannot store the attempt again; start a new login\n");
     grant_request_release(&back);
 }
 
-// Takes the attempt, so that nobody else can, and its answer.
+// Takes the attempt, so that another process cannot, and its answer.
 static bool answer(struct login *login, struct attempt *attempt, const char *redirect)
 {
     struct grant_request taken = {0};
@@ -111,12 +111,11 @@ static bool answer(struct login *login, struct attempt *attempt, const char *red
     attempt_forget(attempt);
     bool ok = save(login, attempt, &taken);
     if (!ok)
-        login->code = fail_with(EXIT_TIMEOUT, "--finish: somebody else is finishing this attempt");
+        login->code = fail_with(EXIT_TIMEOUT, "--finish: another process is completing this attempt");
     if (ok && !(query && login_take_query(login, span_of(query + 1)))) {
         put_back(login, taken.attempt, secret_span(&frozen));
-        login->code =
-            fail_with(EXIT_ANSWER, "--redirect: not the address that the browser ended at after this attempt; "
-                                   "it can still be finished");
+        login->code = fail_with(EXIT_ANSWER, "--redirect: not the final address of the browser for this attempt; "
+                                             "the attempt can still be completed");
         ok = false;
     }
     secret_release(&frozen);
@@ -129,7 +128,7 @@ static bool go_on(struct login *login, struct attempt *attempt, const char *redi
     struct err err = {0};
     struct login_flow_spec spec = login_spec(login);
     if (!is_ours(login, attempt)) {
-        login->code = fail_with(EXIT_USAGE, "--finish: this attempt is a login to another server, or somebody else's");
+        login->code = fail_with(EXIT_USAGE, "--finish: this attempt is for another server or another user");
         return false;
     }
     if (!(login->flow = login_suspension_restore(&spec, secret_span(&attempt->login), &err))) {
@@ -149,8 +148,8 @@ bool login_attempt_resume(struct login *login)
     if (!grant_store_wait(login->store, LOGIN_STORE_MS) || found.answer == GRANT_STORE_FAILED)
         login->code = fail_with(EXIT_STORE, "%s", found.err.detail);
     else if (found.answer != GRANT_STORE_DONE || found.attempt->stage != ATTEMPT_AWAY)
-        login->code = fail_with(EXIT_TIMEOUT, "--finish: there is no such attempt: it is used up, or older than ten "
-                                              "minutes, or was never started here");
+        login->code = fail_with(EXIT_TIMEOUT, "--finish: no such attempt: it was completed, is older than ten "
+                                              "minutes, or was not started with this store");
     else
         ok = go_on(login, found.attempt, redirect ? redirect : "");
     if (redirect)

@@ -1,4 +1,4 @@
-// Owns how a person gets to the authorization server and back without us: the browser, its stand-in, and pasting.
+// Owns the ways to the authorization server and back: the browser, the built-in replacement, and pasting.
 #include "base/mem.h"
 #include "cmd/base/fail.h"
 #include "loop/address.h"
@@ -14,7 +14,7 @@
 
 // ---- pasting --------------------------------------------------------------------------------
 
-// Only the code, where the person asked for that: then PKCE alone ties it to this login (L7).
+// The code alone, if the user allowed it: then only PKCE binds it to this login (L7).
 static void take_code(struct login *login, struct span code)
 {
     const struct oauth_authorization *attempt = login_flow_authorization(login->flow);
@@ -29,7 +29,7 @@ static void take_code(struct login *login, struct span code)
     free(text);
 }
 
-// A line that a person pasted: the whole URL the browser ended at, or its query.
+// A line that the user pasted: the whole final URL of the browser, or its query.
 static void on_line(struct login *login, struct span line)
 {
     const char *query = line.len ? memchr(line.at, '?', line.len) : NULL;
@@ -74,7 +74,8 @@ void login_browser_watch_terminal(struct login *login)
     if (!may_paste(login))
         return;
     login->terminal = (struct loop_watch){.fd = STDIN_FILENO, .on_ready = on_terminal, .arg = login};
-    (void)!loop_watch(login->loop, &login->terminal, LOOP_READ, &ignored);  // a file cannot be watched: no pasting then
+    (void)!loop_watch(login->loop, &login->terminal, LOOP_READ,
+                      &ignored);  // a file cannot be watched: pasting is not possible then
 }
 
 // ---- the browser ----------------------------------------------------------------------------
@@ -104,15 +105,17 @@ static void on_page_done(void *arg, const struct err *err)
     if (back && login_take_query(login, span_of(login->location + len + 1)))
         return;
     if (!err)
-        login_flow_abandon(login->flow);  // many say on a page like this that they do not know the client (G10)
-    const char *why = err ? strstr(err->detail, ": ") : NULL;  // the address before it has the state in it
+        login_flow_abandon(login->flow);  // many servers report an unknown client on such a page (G10)
+    const char *why = err ? strstr(err->detail, ": ") : NULL;  // without the address, which contains the state
     if (err)
         login_finish(login, fail_with(EXIT_ANSWER, "the authorization endpoint%s", why ? why : " did not answer"));
     else
-        login_finish(login, fail_with(EXIT_ANSWER,
-                                      "the authorization server wants a person: HTTP %d and no way back to us; log "
-                                      "in without --headless",
-                                      login->status));
+        login_finish(
+            login,
+            fail_with(EXIT_ANSWER,
+                      "the authorization server requires user interaction: HTTP %d without a redirect to us; log "
+                      "in without --headless",
+                      login->status));
 }
 
 static const struct http_events page_events = {on_page_head, on_page_data, on_page_done, NULL, NULL};
@@ -127,7 +130,7 @@ static void visit_page(struct login *login, const char *url)
     login->transfer = http_transfer_start(login->page, &request);
 }
 
-// A command as words; "" is an empty one. The URL comes last, or in the place of %s.
+// Splits a command into words; "" is an empty word. The URL is the last word, or replaces %s.
 static void launch(const char *program, const char *url)
 {
     char *words[BROWSER_WORDS + 2] = {NULL}, *text = mem_string(program);
@@ -161,7 +164,7 @@ static bool is_below(const char *root, const char *path)
     return there;
 }
 
-// L6: no window would open here.
+// L6: true if a window cannot open here.
 static bool is_remote(const char *root)
 {
     static const char *const variables[] = {"SSH_CONNECTION", "SSH_TTY", "CI", "container", "KUBERNETES_SERVICE_HOST"};
@@ -178,13 +181,13 @@ const char *login_browser_program(const char *chosen, const char *root)
     return chosen ? chosen : usual && *usual ? usual : is_remote(root) ? NULL : "xdg-open";
 }
 
-// L10: who is asked for the same thing again and again closes the tabs unread. What one login asks once more is no other.
+// L10: repeated tabs for the same login are closed unread. A further tab of the same process is not limited.
 static void open_tab(struct login *login, const char *program, const char *url)
 {
     int64_t ago;
     if (!login->opened && !login->flags->force && !login_turn_may_open(&login->turn, &ago)) {
         fprintf(stderr,
-                "A browser was started for this login %lld seconds ago; open the address yourself, or say --force\n",
+                "A browser was started for this login %lld seconds ago; open the address yourself, or use --force\n",
                 (long long)ago);
         return;
     }
@@ -193,7 +196,7 @@ static void open_tab(struct login *login, const char *program, const char *url)
     launch(program, url);
 }
 
-// The cursor stays at the beginning of the line, so that whatever is said next is written over it.
+// The cursor stays at the beginning of the line, so that the next message overwrites it.
 static void on_tick(struct loop_timer *timer)
 {
     struct login *login = timer->arg;
@@ -218,7 +221,7 @@ static void tell_ways(const struct login *login)
 {
     unsigned port = login_callback_port(login->callback);
     if (may_paste(login))
-        fprintf(stderr, "Then paste here the address that the browser ends at, also if it shows an error there.\n");
+        fprintf(stderr, "Then paste the final address of the browser here, even if the browser shows an error.\n");
     fprintf(stderr, "If the browser is on another computer, %s forward the port:\nssh -L %u:127.0.0.1:%u <this host>\n",
             may_paste(login) ? "you can also" : "first", port, port);
 }

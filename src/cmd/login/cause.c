@@ -1,4 +1,4 @@
-// Owns why a login is needed: what the server said, kept after the connection to it is closed.
+// Owns the cause of a login: the server's challenge, kept after the connection to it is closed.
 #include "cmd/login/login.h"
 
 static const char *keep(struct login_cause *cause, const char *text)

@@ -1,10 +1,10 @@
-// Owns where the tokens of well-known services are made, for servers without usable OAuth (L15).
+// Owns the list of pages where well-known services issue tokens, for servers without usable OAuth (L15).
 #include "auth/oauth/oauth.h"
 #include "state.h"
 #include <stdio.h>
 #include <strings.h>
 
-// A host, with all below it.
+// A host, including its subdomains.
 // clang-format off
 static const struct {
     const char *host, *what, *where;
@@ -52,6 +52,6 @@ void login_hint_instead(const struct server *server, bool by_url)
 {
     const char *what, *where;
     if (login_hint(server->url, &what, &where))
-        fprintf(stderr, "postern: if the server takes %s, made at %s: postern login %s%s --token-stdin\n", what, where,
-                by_url ? "--url " : "", by_url ? server->url : server->name);
+        fprintf(stderr, "postern: if the server accepts %s, issued at %s: postern login %s%s --token-stdin\n", what,
+                where, by_url ? "--url " : "", by_url ? server->url : server->name);
 }

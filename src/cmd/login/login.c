@@ -1,4 +1,4 @@
-// Owns `postern login`: its turn, the listener, the flow, and what is told to the person.
+// Owns `postern login`: the turn, the listener, the flow, and the messages to the user.
 #include "cmd/login/login.h"
 #include "auth/grant/store.h"
 #include "auth/login/flow.h"
@@ -47,10 +47,11 @@ static bool on_query(void *arg, struct span query) { return login_take_query(arg
 static void on_browse(void *arg, const char *url)
 {
     struct login *login = arg;
-    if (login->callback)  // whoever came back with the last answer (G3, G10, T13)
+    if (login->callback)  // the browser that delivered the last answer is redirected (G3, G10, T13)
         login_callback_finish(login->callback, LOGIN_CALLBACK_AGAIN);
     if (login->flags->finish)
-        login_finish(login, fail_with(EXIT_TOKEN, "the authorization server did not take the code: start again"));
+        login_finish(login,
+                     fail_with(EXIT_TOKEN, "the authorization server did not accept the code; run the command again"));
     else if (login->flags->start)
         login_attempt_save(login, url);
     else
@@ -85,8 +86,10 @@ static void tell_grant(const struct login *login, const struct grant *grant)
     const char *account = grant->is.account && *grant->is.account ? grant->is.account : NULL;
     fprintf(stderr, "Logged in to %s at %s%s%s\nscope: %s\ntoken: good %s%s\nstored: %s\n", login->server->name,
             grant->issuer, account ? " as " : "", account ? account : "",
-            grant->is.scope && *grant->is.scope ? grant->is.scope : "(not said)", until,
-            grant->is.refresh_token.len ? ", then refreshed" : "; there is no refresh token: log in again then", store);
+            grant->is.scope && *grant->is.scope ? grant->is.scope : "(not stated)", until,
+            grant->is.refresh_token.len ? ", then refreshed"
+                                        : "; the server issued no refresh token, so log in again then",
+            store);
     free(store);
 }
 
@@ -125,10 +128,10 @@ static void on_signal(void *arg, int signal)
 {
     struct login *login = arg;
     login_flow_abandon(login->flow);
-    login_finish(login, fail_with(128 + signal, "the login was given up"));
+    login_finish(login, fail_with(128 + signal, "login interrupted"));
 }
 
-// The grant for this server that is there now; NULL: none. The caller lets go of it.
+// The grant that is stored for this server; NULL: none. The caller unrefs it.
 static struct grant *find_held(const struct login *login)
 {
     struct grant_filter filter = {grants_tenant(login->flags), login->user, NULL};
@@ -163,7 +166,7 @@ static void on_late(struct loop_timer *timer)
                                   login->turn.holder, (long long)(login->timeout_ms / 1000)));
 }
 
-// L10: true when this process is the one to log in. False: the exit code is set, also when another has done it.
+// L10: true if this process must log in. False: the exit code is set, also if another process has logged in.
 static bool take_turn(struct login *login)
 {
     const char *key[3] = {grants_tenant(login->flags), login->user, login->server->url};
@@ -194,7 +197,7 @@ static bool take_turn(struct login *login)
 
 // ---- the command ----------------------------------------------------------------------------
 
-// L1: the port of the client that has the grant now, so that it need not be registered anew; 0: there is none.
+// L1: the port of the current grant's client, so that it need not be registered again; 0: not known.
 static unsigned usual_port(const struct login *login, const char *host)
 {
     struct oauth_url uri = {0};
@@ -203,7 +206,7 @@ static unsigned usual_port(const struct login *login, const char *host)
     return same ? uri.port : 0;
 }
 
-// L1: at the port that was chosen, that of the last login, the first that is free of ours, or any.
+// L1: listens at the chosen port, that of the last login, the first free one of the range, or any.
 static bool listen_at(struct login *login, const char *host, unsigned port, struct err *err)
 {
     struct login_callback_spec spec = {.loop = login->loop, .host = host, .on_query = on_query, .arg = login};
@@ -215,7 +218,8 @@ static bool listen_at(struct login *login, const char *host, unsigned port, stru
         spec.last_port = LAST_PORT;
         login->callback = login_callback_open(&spec, err);
     }
-    if (!login->callback && !port && !login->server->auth.client_id) {  // it will be registered, so any port will do
+    if (!login->callback && !port &&
+        !login->server->auth.client_id) {  // the client will be registered, so any port will do
         spec.first_port = spec.last_port = 0;
         login->callback = login_callback_open(&spec, err);
     }
@@ -227,11 +231,11 @@ const char *login_redirect(const struct login *login)
     return login->callback ? login_callback_uri(login->callback) : login->redirect_uri;
 }
 
-// Whether a browser brings the answer here. With --start the caller of the command brings it, and with --headless it is
+// Whether a browser delivers the answer. With --start the caller of the command delivers it, and with --headless it is
 // read from the Location of the authorization server: no port is bound then.
 static bool listens(const struct login *login) { return !login->flags->start && !login->flags->headless; }
 
-// Listens for the answer, or only says where a listener would be.
+// Listens for the answer, or only sets the redirect URI.
 static bool open_at(struct login *login, const char *host, struct err *err)
 {
     if (listens(login))
@@ -241,7 +245,7 @@ static bool open_at(struct login *login, const char *host, struct err *err)
     return true;
 }
 
-// The other name of this host, unless a person chose this one for this login.
+// Switches to the other name of this host, unless the user chose the name for this login.
 static const char *on_rehost(void *arg)
 {
     struct login *login = arg;
@@ -259,7 +263,7 @@ static const char *on_rehost(void *arg)
                                                                                             : NULL;
 }
 
-// The listener is there before anything is registered or opened (A1).
+// The listener is open before a client is registered or a browser is started (A1).
 static bool open_callback(struct login *login, int *code)
 {
     const struct access_options *options = &login->server->auth;
@@ -267,19 +271,21 @@ static bool open_callback(struct login *login, int *code)
     uint64_t port = (uint64_t)options->callback_port;
     struct err err = {0};
     if (strcmp(host, "127.0.0.1") != 0 && strcmp(host, "localhost") != 0 && strcmp(host, "::1") != 0) {
-        *code = fail_with(EXIT_USAGE, "--callback-host: 127.0.0.1, localhost or ::1");
+        *code = fail_with(EXIT_USAGE, "--callback-host: must be 127.0.0.1, localhost or ::1");
         return false;
     }
     if (login->flags->callback_port &&
         (!span_to_u64(span_of(login->flags->callback_port), &port) || !port || port > 65535)) {
-        *code = fail_with(EXIT_USAGE, "--callback-port: a port number");
+        *code = fail_with(EXIT_USAGE, "--callback-port: must be a port number");
         return false;
     }
     login->port = (unsigned)port;
     bool ok = open_at(login, host, &err);
     if (!ok)
-        *code = fail_with(EXIT_PORT, "%s; 'ss -ltnp' says who has it; --callback-port or callback_port chooses another",
-                          err.detail);
+        *code =
+            fail_with(EXIT_PORT,
+                      "%s; 'ss -ltnp' shows the process that uses it; --callback-port or callback_port chooses another",
+                      err.detail);
     return ok;
 }
 
@@ -290,7 +296,7 @@ static bool read_timeout(struct login *login, int *code)
         return true;
     bool ok = option_duration(login->flags->timeout, &login->timeout_ms) && login->timeout_ms > 0;
     if (!ok)
-        *code = fail_with(EXIT_USAGE, "--timeout: a time like 120s or 5m");
+        *code = fail_with(EXIT_USAGE, "--timeout: must be a time such as 120s or 5m");
     return ok;
 }
 
@@ -355,7 +361,7 @@ static void release(struct login *login)
         (void)!grant_store_wait(login->store, LOGIN_STORE_MS);
         grant_store_close(login->store);
     }
-    login_turn_release(&login->turn);  // whoever waits finds what was stored
+    login_turn_release(&login->turn);  // processes that wait find the stored grant
     http_client_free(login->http);
     loop_free(login->loop);
     buf_release(&login->pasted);
@@ -375,7 +381,8 @@ static void go(struct login *login, const struct login_cause *cause)
             run(login);
         return;
     }
-    grant_store_attempt_expire(login->store);  // G10: what was left lying makes its client suspect, also for us
+    grant_store_attempt_expire(
+        login->store);  // G10: an abandoned attempt makes its client suspect, also for this login
     login->held = find_held(login);
     if (!flags->start && !take_turn(login))
         return;
@@ -406,7 +413,7 @@ int login_run(const struct config *config, const struct server *server, const st
     else if (!grants_open(config, login.loop, true, &login.store, &err))
         login.code = fail_with(EXIT_STORE, "%s", err.detail);
     else if (!(login.user = grants_user(flags)))
-        login.code = fail_with(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
+        login.code = fail_with(EXIT_USAGE, "--subject: must be PROVIDER:NAME, as in a policy");
     else
         go(&login, cause);
     release(&login);
@@ -418,17 +425,17 @@ bool login_allowed(const struct flags *flags)
     return flags->headless || (flags->interactive && isatty(STDERR_FILENO));
 }
 
-// What does not go together; NULL: all is well.
+// Why the flags contradict each other; NULL: they do not.
 static const char *contradiction(const struct flags *flags)
 {
     int ways = flags->device + flags->headless + flags->token_stdin + flags->start + (flags->finish != NULL);
     if (flags->browser_cmd && (ways || flags->no_browser))
-        return "--browser-cmd starts a browser: no other way to log in goes with it";
+        return "--browser-cmd cannot be combined with another way to log in";
     if (ways > 1 || (flags->device && flags->no_browser))
-        return "only one of --device, --headless, --token-stdin, --start and --finish, and no --no-browser with "
+        return "use only one of --device, --headless, --token-stdin, --start and --finish, and not --no-browser with "
                "--device";
     if (!flags->finish != !flags->redirect)
-        return "--finish ID and --redirect URL go together";
+        return "--finish ID and --redirect URL must be used together";
     return NULL;
 }
 
@@ -436,18 +443,18 @@ static int run_login(const struct flags *flags)
 {
     int code = EXIT_OK;
     if (flags->url && flags->count)
-        return fail_with(EXIT_USAGE, "with --url no SERVER is given");
+        return fail_with(EXIT_USAGE, "use either --url or SERVER, not both");
     if (contradiction(flags))
         return fail_with(EXIT_USAGE, "login: %s", contradiction(flags));
     struct config *config = configuration_load(flags, &code);
     if (!config)
         return code;
-    log_setup(LOG_WARN, LOG_FORMAT_TEXT);  // a new key of the vault is told (S6)
+    log_setup(LOG_WARN, LOG_FORMAT_TEXT);  // logs a new key of the vault (S6)
     const struct server *server = grants_lasts(config, &code) ? grants_server(config, flags, &code) : NULL;
     if (server && (server->auth.mode == ACCESS_STATIC || access_options_mode_asks((enum access_mode)server->auth.mode)))
-        code = fail_with(EXIT_USAGE, "server \"%s\" has no use for a login: see its auth.mode", server->name);
+        code = fail_with(EXIT_USAGE, "server \"%s\" does not use a login: see its auth.mode", server->name);
     else if (server && server->auth.mode == ACCESS_USER && !flags->subject)
-        code = fail_with(EXIT_USAGE, "server \"%s\" has mode per_user: --subject says whose grant it will be",
+        code = fail_with(EXIT_USAGE, "server \"%s\" has mode per_user: name the owner of the grant with --subject",
                          server->name);
     else if (server && flags->token_stdin)
         code = login_token_store(config, server, flags);
@@ -462,24 +469,25 @@ static const struct flag flags_table[] = {
     FLAG_URL,
     {"callback-host", "HOST", FLAG(callback_host), "Host of the redirect URI: 127.0.0.1, localhost or ::1"},
     {"callback-port", "PORT", FLAG(callback_port),
-     "Its port; else that of the last login, or the first free one of 8085 to 8099"},
+     "Port of the redirect URI; else that of the last login, or the first free one of 8085 to 8099"},
     {"tenant", "NAME", FLAG(tenant), "The server is one of this tenant"},
-    {"subject", "PROVIDER:NAME", FLAG(subject), "The grant is this caller's, for a server with mode per_user"},
-    {"no-browser", NULL, FLAG(no_browser), "Only print the address; what the browser ends at may be pasted"},
+    {"subject", "PROVIDER:NAME", FLAG(subject), "The caller that owns the grant, for a server with mode per_user"},
+    {"no-browser", NULL, FLAG(no_browser), "Only print the address; the final address of the browser can be pasted"},
     {"browser-cmd", "PROGRAM", FLAG(browser_cmd),
-     "The browser to start; else $BROWSER, or xdg-open where there is a display"},
+     "The browser to start; else $BROWSER, or xdg-open if there is a display"},
     {"headless", NULL, FLAG(headless),
      "No browser and no port: one GET, for servers that grant access without user interaction"},
     {"device", NULL, FLAG(device), "No browser here: show a code to enter on another device (RFC 8628)"},
-    {"token-stdin", NULL, FLAG(token_stdin), "No OAuth: store the token that is on standard input"},
-    {"paste-code", NULL, FLAG(paste_code), "A bare code may be pasted, too; only PKCE ties it to this login then"},
-    {"start", NULL, FLAG(start), "First of two steps, for scripts: print the address and an attempt as JSON, and end"},
-    {"finish", "ID", FLAG(finish), "Second step, within ten minutes: end the attempt with this attempt_id"},
-    {"redirect", "URL", FLAG(redirect), "With --finish: where the browser ended; - reads it from standard input"},
-    {"force", NULL, FLAG(force), "Start a browser even if one was started for this in the last ten minutes"},
+    {"token-stdin", NULL, FLAG(token_stdin), "No OAuth: store a token from standard input"},
+    {"paste-code", NULL, FLAG(paste_code), "Also accept a pasted code alone; then only PKCE binds it to this login"},
+    {"start", NULL, FLAG(start), "First of two steps, for scripts: print the address and an attempt as JSON, and exit"},
+    {"finish", "ID", FLAG(finish), "Second step, within ten minutes: complete the attempt with this attempt_id"},
+    {"redirect", "URL", FLAG(redirect),
+     "With --finish: the final address of the browser; - reads it from standard input"},
+    {"force", NULL, FLAG(force), "Start a browser even if one was started for this login in the last ten minutes"},
     {"reregister", NULL, FLAG(reregister), "Register a new client even if one is known"},
-    {"timeout", "TIME", FLAG(timeout), "How long to wait for the browser, from when it is sent away (300s)"},
-    {"verbose", NULL, FLAG(verbose), "Show each address tried and what was decided"},
+    {"timeout", "TIME", FLAG(timeout), "How long to wait for the browser, once it has the address (300s)"},
+    {"verbose", NULL, FLAG(verbose), "Show each address tried and each decision"},
     {0},
 };
 
@@ -488,7 +496,7 @@ const struct command login_command = {
     .synopsis = "login SERVER [OPTIONS] | login --url URL [OPTIONS]",
     .summary = "Log in to a server with OAuth",
     .details = "Exit status: 0 logged in, 10 declined, 11 timed out, 12 no port, 13 registration, 14 discovery,\n"
-               "15 token endpoint, 16 store, 17 an answer that is not acceptable.",
+               "15 token endpoint, 16 store, 17 invalid answer.",
     .flags = flags_table,
     .min_args = 1,
     .max_args = 1,

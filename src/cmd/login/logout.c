@@ -1,4 +1,4 @@
-// Owns `postern logout` and `postern connections`: what is held, and letting go of it.
+// Owns `postern logout` and `postern connections`: listing and deleting grants.
 #include "auth/grant/registration.h"
 #include "auth/grant/store.h"
 #include "auth/login/flow.h"
@@ -20,10 +20,10 @@
 #define STORE_MS 10000
 
 struct grant_listing {
-    struct config *config;  // NULL: there is none, and none is needed
+    struct config *config;  // NULL: not needed
     struct loop *loop;
     struct http_client *http;
-    struct grant_store *store;  // NULL: nobody has logged in anywhere
+    struct grant_store *store;  // NULL: the store was not created yet
     struct grant_request held;
 };
 
@@ -64,7 +64,7 @@ static bool grant_listing_open(struct grant_listing *listing, const struct flags
     return *code == EXIT_OK;
 }
 
-// S7: what does not open is no login that is not there. Of a server's, or all (NULL).
+// S7: a damaged grant is an error, not a missing login. Checks the grants of one server, or of all (NULL).
 static int tell_damaged(const struct grant_listing *listing, const struct server *server, const char *issuer)
 {
     int code = EXIT_OK;
@@ -79,7 +79,7 @@ static int tell_damaged(const struct grant_listing *listing, const struct server
     return code;
 }
 
-// The server of the grant's own tenant that it is for; NULL: none is configured (any more).
+// The configured server, in the grant's own tenant, that the grant is for; NULL: none.
 static const struct server *server_of(const struct grant_listing *listing, struct grant *grant)
 {
     const struct option_items *items = listing->config ? config_tenant_find(listing->config, grant->tenant) : NULL;
@@ -94,7 +94,7 @@ static const struct server *server_of(const struct grant_listing *listing, struc
 
 struct revoking {
     struct loop *loop;
-    struct err why;  // it was not
+    struct err why;  // set if the revocation failed
 };
 
 static void on_revoked(void *arg, const struct err *why)
@@ -105,7 +105,8 @@ static void on_revoked(void *arg, const struct err *why)
     loop_stop(revoking->loop);
 }
 
-// F16: the server is told, as far as it listens; what is here goes in any case. False: it was not told, and that was said.
+// F16: revokes the grant, if the authorization server supports it; the caller deletes it in any case. False: not revoked,
+// and the reason was printed.
 static bool revoke(struct grant_listing *listing, const struct grant *grant, const struct server *server)
 {
     struct revoking revoking = {.loop = listing->loop};
@@ -120,11 +121,11 @@ static bool revoke(struct grant_listing *listing, const struct grant *grant, con
     loop_run(listing->loop);
     login_revocation_free(revocation);
     if (revoking.why.code)
-        fprintf(stderr, "Not revoked, only deleted here: %s\n", revoking.why.detail);
+        fprintf(stderr, "Not revoked, only deleted locally: %s\n", revoking.why.detail);
     return !revoking.why.code;
 }
 
-// H17. It is done whether it can be recorded or not.
+// H17. A failure to record does not stop the logout.
 static void record(const struct grant_listing *listing, const struct grant *grant, const struct server *server,
                    bool told)
 {
@@ -146,8 +147,8 @@ static void record(const struct grant_listing *listing, const struct grant *gran
     buf_release(&whose);
 }
 
-// S12: the client that was registered for it, if that was asked for. Other grants of a client with a secret
-// cannot be refreshed without it.
+// S12: with --registration, deletes the registered client as well. Other grants of a client with a secret cannot be
+// refreshed without it.
 static void forget_client(struct grant_listing *listing, const struct grant *grant)
 {
     struct registration_key key = {grant->tenant, grant->issuer, grant->is.client_redirect};
@@ -156,7 +157,7 @@ static void forget_client(struct grant_listing *listing, const struct grant *gra
         return;
     grant_store_registration_remove(listing->store, &key, GRANT_STORE_ANY, &removed);
     if (!grant_store_wait(listing->store, STORE_MS) || removed.answer == GRANT_STORE_FAILED)
-        fail_with(EXIT_STORE, "the registration at %s was not forgotten: %s", grant->issuer, removed.err.detail);
+        fail_with(EXIT_STORE, "cannot delete the registration at %s: %s", grant->issuer, removed.err.detail);
     grant_request_release(&removed);
 }
 
@@ -189,7 +190,7 @@ static int run_logout(const struct flags *flags)
     const struct server *server = NULL;
     char *user = grants_user(flags);
     if (!user)
-        return fail_with(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
+        return fail_with(EXIT_USAGE, "--subject: must be PROVIDER:NAME, as in a policy");
     if (grant_listing_open(&listing, flags, grants_tenant(flags), user, &code) && grants_lasts(listing.config, &code) &&
         (flags->all || (server = grants_server(listing.config, flags, &code))))
         for (size_t i = 0; code == EXIT_OK && i < listing.held.count; i++) {
@@ -203,7 +204,7 @@ static int run_logout(const struct flags *flags)
     if (code == EXIT_OK)
         code = tell_damaged(&listing, server, NULL);
     if (code == EXIT_OK && !gone)
-        fprintf(stderr, "There was no login%s%s\n", server ? " to " : "", server ? server->name : "");
+        fprintf(stderr, "Not logged in%s%s\n", server ? " to " : "", server ? server->name : "");
     if (code == EXIT_OK) {  // S12
         const char *key[3] = {grants_tenant(flags), user, server ? server->url : ""};
         login_turn_forget(listing.config, server ? key : NULL);
@@ -221,7 +222,7 @@ static const char *name_of(const struct grant_listing *listing, struct grant *gr
     return server ? server->name : *grant->resource ? grant->resource : grant->issuer;
 }
 
-// S10: enough of a digest to tell two tokens apart, nothing of the token.
+// S10: enough of a digest to distinguish two tokens, and no part of the token.
 static void put_hint(const struct grant *grant, char out[16])
 {
     unsigned char digest[SECRET_MAC_BYTES];
@@ -239,7 +240,7 @@ static void put_expiry(const struct grant *grant, char out[32])
         strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &parts);
 }
 
-// The rest of them: nobody can be told, since what they say is not known.
+// Deletes the damaged grants. They cannot be revoked, since their tokens are not known.
 static size_t purge_damaged(struct grant_listing *listing, const struct grant_filter *filter)
 {
     struct grant_request purged = {0};
@@ -247,24 +248,24 @@ static size_t purge_damaged(struct grant_listing *listing, const struct grant_fi
     if (!grant_store_wait(listing->store, STORE_MS) || purged.answer == GRANT_STORE_FAILED)
         fail_with(EXIT_STORE, "%s", purged.err.detail);
     else
-        fprintf(stderr, "%zu that could not be opened were removed, and revoked nowhere\n", purged.count);
+        fprintf(stderr, "%zu damaged grants were deleted without being revoked\n", purged.count);
     size_t count = purged.count;
     grant_request_release(&purged);
     return count;
 }
 
-// H14: what a user who left has granted, or all that was granted at one issuer, in whatever tenant. A running gateway
-// follows.
+// H14: deletes the grants of a user who left, or all grants of one issuer, in any tenant. A running gateway follows.
 static int purge(const struct flags *flags)
 {
     struct grant_listing listing = {0};
     int code = EXIT_OK;
     size_t count = 0;
     if (!flags->subject && !flags->issuer)
-        return fail_with(EXIT_USAGE, "connections --purge: say whose, --subject PROVIDER:NAME, or --issuer URL");
+        return fail_with(EXIT_USAGE,
+                         "connections --purge: name the grants with --subject PROVIDER:NAME or --issuer URL");
     char *user = flags->subject ? grants_user(flags) : NULL;
     if (flags->subject && !user)
-        return fail_with(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
+        return fail_with(EXIT_USAGE, "--subject: must be PROVIDER:NAME, as in a policy");
     if (grant_listing_open(&listing, flags, flags->tenant, user, &code) && grants_lasts(listing.config, &code))
         for (size_t i = 0; code == EXIT_OK && i < listing.held.count; i++) {
             struct grant *grant = listing.held.grants[i];
@@ -289,7 +290,7 @@ static int run_connections(const struct flags *flags)
     if (flags->purge)
         return purge(flags);
     if (flags->subject || flags->issuer)
-        return fail_with(EXIT_USAGE, "connections: --subject and --issuer go with --purge");
+        return fail_with(EXIT_USAGE, "connections: --subject and --issuer need --purge");
     static const char *titles[] = {"TENANT", "SERVER", "USER", "ISSUER", "EXPIRES", "TOKEN", "SCOPE", NULL};
     struct grant_listing listing = {0};
     int code = EXIT_OK;
@@ -317,11 +318,11 @@ static int run_connections(const struct flags *flags)
             json_dumpf(list, stdout, JSON_INDENT(2));
             putchar('\n');
         } else if (!listing.held.count && !listing.held.damaged_count) {
-            fprintf(stderr, "There are no logins; 'postern login SERVER' makes one\n");
+            fprintf(stderr, "No logins yet; to log in, run 'postern login SERVER'\n");
         } else {
             table_print(&table);
             if (seed)
-                fprintf(stderr, "These are of a seed: what is refreshed is kept in memory only (volatile)\n");
+                fprintf(stderr, "These grants are from a seed: refreshed tokens are kept in memory only (volatile)\n");
         }
         code = tell_damaged(&listing, NULL, NULL);
     }
@@ -334,19 +335,19 @@ static int run_connections(const struct flags *flags)
 static const struct flag logout_flags[] = {
     FLAG_CONFIG,
     FLAG_URL,
-    {"tenant", "NAME", FLAG(tenant), "Of this tenant"},
-    {"subject", "PROVIDER:NAME", FLAG(subject), "What this caller holds, instead of the command line"},
-    {"all", NULL, FLAG(all), "All servers that were logged in to"},
-    {"registration", NULL, FLAG(registration), "Also forget the client that was registered there"},
+    {"tenant", "NAME", FLAG(tenant), "The server is one of this tenant"},
+    {"subject", "PROVIDER:NAME", FLAG(subject), "The grant of this caller, instead of that of the command line"},
+    {"all", NULL, FLAG(all), "All servers with a login"},
+    {"registration", NULL, FLAG(registration), "Also delete the client registered there"},
     {0},
 };
 static const struct flag connections_flags[] = {
     FLAG_CONFIG,
     FLAG_URL,
-    {"tenant", "NAME", FLAG(tenant), "Of this tenant alone"},
-    {"purge", NULL, FLAG(purge), "Revoke and delete them, of --subject or --issuer"},
-    {"subject", "PROVIDER:NAME", FLAG(subject), "With --purge: all that this caller has granted"},
-    {"issuer", "URL", FLAG(issuer), "With --purge: all that was granted at this authorization server"},
+    {"tenant", "NAME", FLAG(tenant), "Only grants of this tenant"},
+    {"purge", NULL, FLAG(purge), "Revoke and delete the grants of --subject or --issuer"},
+    {"subject", "PROVIDER:NAME", FLAG(subject), "With --purge: all grants of this caller"},
+    {"issuer", "URL", FLAG(issuer), "With --purge: all grants of this authorization server"},
     FLAG_JSON,
     {0},
 };
@@ -354,7 +355,7 @@ static const struct flag connections_flags[] = {
 const struct command logout_command = {
     .name = "logout",
     .synopsis = "logout SERVER | logout --url URL | logout --all",
-    .summary = "Revoke and forget the grant for a server",
+    .summary = "Revoke and delete the grant for a server",
     .flags = logout_flags,
     .max_args = 1,
     .run = run_logout,
@@ -362,8 +363,8 @@ const struct command logout_command = {
 const struct command logout_command_connections = {
     .name = "connections",
     .synopsis = "connections [--json] | connections --purge [--subject PROVIDER:NAME] [--issuer URL]",
-    .summary = "List the servers that were logged in to",
-    .details = "Tokens are never shown: \"token\" in the JSON is a piece of a digest, to tell two apart.",
+    .summary = "List the servers with a login",
+    .details = "Tokens are never shown: \"token\" in the JSON is a part of a digest, to distinguish tokens.",
     .flags = connections_flags,
     .run = run_connections,
 };

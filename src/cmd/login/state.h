@@ -1,10 +1,10 @@
-// What the files of a login at the command line share.
+// Shared by the files of a login at the command line.
 //
-//   login.c    the command: turn, listener, flow, what is told to the person
-//   hint.c     where the tokens of well-known services are made
-//   browser.c  sending the person, or a GET, to the authorization server; what comes back by pasting
+//   login.c    the command: turn, listener, flow, messages to the user
+//   hint.c     where well-known services issue tokens
+//   browser.c  sending the user, or a GET, to the authorization server; pasted answers
 //   attempt.c  a login in two commands, for scripts: --start saves it as an attempt, --finish resumes it
-//   turn.c     whose turn it is, of all processes
+//   turn.c     the turn at a login among all processes
 #ifndef LOGIN_STATE_H
 #define LOGIN_STATE_H
 
@@ -24,17 +24,17 @@ struct login {
     const struct config *config;
     const struct server *server;
     const struct flags *flags;
-    bool device;         // a code is entered elsewhere: no listener
-    char *user;          // whose grant it will be
-    struct grant *held;  // the grant for this server that was there before; NULL: none
+    bool device;         // a code is entered on another device: no listener
+    char *user;          // owner of the grant
+    struct grant *held;  // the earlier grant for this server; NULL: none
     struct login_turn turn;
-    struct loop_timer again;  // until it is our turn
+    struct loop_timer again;  // while waiting for the turn
     bool opened;              // a browser was started
     struct login_callback *callback;
-    unsigned port;       // of it, as it was chosen; 0: any
-    char *redirect_uri;  // where there is no listener (--start, --headless)
+    unsigned port;       // chosen port of the callback; 0: any
+    char *redirect_uri;  // without a listener (--start, --headless)
     struct login_flow *flow;
-    struct loop_timer deadline;  // while a person is waited for: requests have timeouts of their own
+    struct loop_timer deadline;  // while waiting for the user: requests have timeouts of their own
     int64_t timeout_ms, ends_ms;
     struct loop_timer tick;
     struct loop_watch terminal;
@@ -47,44 +47,44 @@ struct login {
     // --start
     struct grant_request request;
     char *url;
-    char id[48];  // and the state that the authorization server sends back
+    char id[48];  // also the state that the authorization server sends back
     int code;
 };
 
 // ---- login.c --------------------------------------------------------------------------------
 
 void login_finish(struct login *login, int code);
-bool login_take_query(struct login *login, struct span query);  // false: it is not for this login
+bool login_take_query(struct login *login, struct span query);  // false: the query is not for this login
 struct login_flow_spec login_spec(struct login *login);
 const char *login_redirect(const struct login *login);  // the redirect URI; NULL: --device, --finish
 
 // ---- browser.c ------------------------------------------------------------------------
 
 void login_browser_open(struct login *login, const char *url);
-// L5, L6: the program to start: the chosen one, $BROWSER, or xdg-open if a window would open; NULL: none. What marks a
-// container is looked for below `root`, which is "" but in tests.
+// L5, L6: the program to start: the chosen one, $BROWSER, or xdg-open if a window can open; NULL: none. Signs of a
+// container are looked for below `root`, which is "" except in tests.
 const char *login_browser_program(const char *chosen, const char *root);
-// L9: from here on the login waits for a person, for its time at most; on a terminal it tells how long it still waits.
+// L9: from here on the login waits for the user, until its deadline; on a terminal it shows the remaining time.
 void login_browser_await(struct login *login);
 void login_browser_watch_terminal(struct login *login);
 
 // ---- hint.c ---------------------------------------------------------------------------
 
-// Says where a token can be had, when the server has no usable OAuth.
+// Prints where to get a token if the server has no usable OAuth.
 void login_hint_instead(const struct server *server, bool by_url);
-// Where a token for this server is made, if it is a well-known one; false: it is not known.
+// Where a well-known service issues tokens; false: the server is not known.
 bool login_hint(const char *server_url, const char **what, const char **where);
 
 // ---- token.c --------------------------------------------------------------------------------
 
-// Stores a token from standard input instead; the exit code.
+// Stores a token from standard input instead; returns the exit code.
 int login_token_store(const struct config *config, const struct server *server, const struct flags *flags);
 #define LOGIN_TOKEN_ISSUER "manual"
 
 // ---- attempt.c ------------------------------------------------------------------------
 
 void login_attempt_new_id(struct login *login);                 // --start: before the flow
-void login_attempt_save(struct login *login, const char *url);  // --start: keeps the login and tells the address
+void login_attempt_save(struct login *login, const char *url);  // --start: stores the login and prints the address
 bool login_attempt_resume(struct login *login);                 // --finish: false with the exit code set
 
 #endif

@@ -1,4 +1,4 @@
-// Owns `postern login --token-stdin`: a token that a person has from elsewhere, stored as a grant (L15).
+// Owns `postern login --token-stdin`: a token from another source, stored as a grant (L15).
 #include "auth/grant/store.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -13,7 +13,7 @@
 #define TOKEN_MAX 16384
 #define STORE_MS 10000
 
-// One line from standard input, not shown on a terminal. False: nothing that could be a token.
+// Reads one line from standard input, without echo on a terminal. False: it cannot be a token.
 static bool read_token(const struct server *server, struct secret *token)
 {
     static char line[TOKEN_MAX];
@@ -21,11 +21,11 @@ static bool read_token(const struct server *server, struct secret *token)
     const char *what, *where;
     bool terminal = isatty(STDIN_FILENO) && tcgetattr(STDIN_FILENO, &shown) == 0;
     if (terminal) {
-        hidden = shown;  // first: what is typed before is thrown away
+        hidden = shown;  // first: discards input typed before
         hidden.c_lflag &= ~(tcflag_t)ECHO;
         tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden);
         if (login_hint(server->url, &what, &where))
-            fprintf(stderr, "This server may take %s, made at\n%s\n", what, where);
+            fprintf(stderr, "This server may accept %s, issued at\n%s\n", what, where);
         fputs("Token: ", stderr);
     }
     bool got = fgets(line, sizeof line, stdin) != NULL;
@@ -54,7 +54,7 @@ static bool save(struct grant_store *store, const struct grant *grant, struct er
         ok = grant_store_wait(store, STORE_MS) && saved.answer == GRANT_STORE_DONE;
     }
     if (!ok)
-        (void)err_set(err, ERR_SYSTEM, "the token could not be stored: %s",
+        (void)err_set(err, ERR_SYSTEM, "cannot store the token: %s",
                       *found.err.detail ? found.err.detail : saved.err.detail);
     grant_request_release(&found);
     grant_request_release(&saved);
@@ -71,9 +71,9 @@ int login_token_store(const struct config *config, const struct server *server, 
     struct loop *loop = loop_new(&err);
     int code = EXIT_OK;
     if (!user)
-        code = fail_with(EXIT_USAGE, "--subject: PROVIDER:NAME, as in a policy");
+        code = fail_with(EXIT_USAGE, "--subject: must be PROVIDER:NAME, as in a policy");
     else if (!read_token(server, &fields.access_token))
-        code = fail_with(EXIT_USAGE, "--token-stdin: one line with a token is expected on standard input");
+        code = fail_with(EXIT_USAGE, "--token-stdin: standard input must be one line with a token");
     else if (!loop || !grants_open(config, loop, true, &store, &err))
         code = fail_with(EXIT_STORE, "%s", err.detail);
     if (code == EXIT_OK) {

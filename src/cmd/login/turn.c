@@ -1,9 +1,9 @@
-// Owns the turn at a login: a kernel lock (flock) on a file beside the store, so that it ends with its process, however
-// that ends. The file says who has it and when a browser was last started. Its name is a digest of tenant, user and
-// server: none of them is in a path (S4).
+// Owns the turn at a login: a kernel lock (flock) on a file beside the store, so that the turn ends with its process in any
+// case. The file names the holder, and the time when a browser was last started. Its name is a digest of tenant, user and
+// server, so that none of them is in a path (S4).
 //
-// A file may be removed (a logout does it) while somebody waits for its lock; so whoever gets the lock looks whether the
-// name still leads to that file.
+// A logout may remove the file while a process waits for its lock. So a process that gets the lock checks whether the name
+// still leads to that file.
 #include "turn.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -51,7 +51,7 @@ void login_turn_init(struct login_turn *turn, const struct config *config, const
     free(folder);
 }
 
-// "pid 12\nopened 34\n"; whatever else is there counts as nothing.
+// "pid 12\nopened 34\n"; other content is ignored.
 static void read_file(struct login_turn *turn, int fd)
 {
     char text[TEXT_MAX + 1];
@@ -62,7 +62,7 @@ static void read_file(struct login_turn *turn, int fd)
     turn->opened_at = opened ? strtoll(opened + 7, NULL, 10) : 0;
 }
 
-// What others read of it is for people: that it could not be written is no reason to stop.
+// The content is only shown to users, so a failure to write it is ignored.
 static void write_file(struct login_turn *turn)
 {
     char text[TEXT_MAX];
@@ -90,7 +90,7 @@ enum login_turn_answer login_turn_take(struct login_turn *turn, struct err *err)
                 close(fd);
             if (failure == EWOULDBLOCK)
                 return LOGIN_TURN_BUSY;
-            // S13: without locks two would log in at once, and each would undo what the other got.
+            // S13: without locks, two processes would log in at once and invalidate each other's grant.
             (void)err_set(err, ERR_SYSTEM, "%s: cannot be locked: %s", turn->path, strerror(failure));
             return LOGIN_TURN_FAILED;
         }

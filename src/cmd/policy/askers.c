@@ -1,10 +1,10 @@
-// Owns who is asked for when a policy is looked at as a whole, and how far each of them gets.
+// Owns the callers that are tried when a policy is examined as a whole, and the extent of access of each.
 #include "base/map.h"
 #include "base/mem.h"
 #include "subcommands.h"
 #include <stdlib.h>
 
-#define NOBODYS "?"  // the provider of those who are known by a role alone
+#define NO_PROVIDER "?"  // the provider of callers that are known by a role alone
 
 bool policy_askers_has(const struct policy_askers *askers, const char *label, const char *tenant)
 {
@@ -20,11 +20,11 @@ static void add(struct policy_askers *askers, const char *label, struct identity
     askers->at[askers->count++] = (struct policy_asker){mem_string(label), who};
 }
 
-// `who` is what a subject selector says: user:P:N, role:R, anonymous or authenticated.
+// `who` is a subject selector: user:P:N, role:R, anonymous or authenticated.
 static void add_asker(struct policy_askers *askers, const char *who, const char *tenant)
 {
     const char *roles[2] = {strncmp(who, "role:", 5) == 0 ? who + 5 : NULL, NULL};
-    const char *subject = strncmp(who, "user:", 5) == 0 ? who + 5 : NOBODYS ":somebody";
+    const char *subject = strncmp(who, "user:", 5) == 0 ? who + 5 : NO_PROVIDER ":somebody";
     if (policy_askers_has(askers, who, tenant))
         return;
     if (strcmp(who, "anonymous") == 0)
@@ -35,7 +35,7 @@ static void add_asker(struct policy_askers *askers, const char *who, const char 
     add(askers, who, policy_test_identity(&test));
 }
 
-// Who a test asks as, with all roles at once.
+// Adds the caller of a test, with all of its roles at once.
 static void add_tested(struct policy_askers *askers, const struct policy_test *test)
 {
     struct identity *who = policy_test_identity(test);
@@ -94,7 +94,7 @@ void policy_askers_add(struct policy_askers *askers, struct policy *policy, stru
     struct map tenants = {0};
     for (size_t i = 0; i < 2 && both[i] && !tenant; i++)
         find_tenants(&tenants, both[i]);
-    // Somebody of a tenant that nobody names: of "default", unless that is named itself.
+    // A caller of a tenant that is not named: of "default", unless that is named.
     if (!tenant && !map_find(&tenants, span_of("default")) && map_find(&tenants, span_of("*")))
         map_remove(&tenants, span_of("*"));
     map_put(&tenants, span_of(tenant ? tenant : "default"), policy);
@@ -122,8 +122,8 @@ void policy_askers_release(struct policy_askers *askers)
     *askers = (struct policy_askers){0};
 }
 
-// A single user or role, whom nothing else is known of.
-static bool is_user(const struct identity *who) { return strcmp(who->provider, NOBODYS) != 0; }
+// A single user or role, without any other property.
+static bool is_user(const struct identity *who) { return strcmp(who->provider, NO_PROVIDER) != 0; }
 static bool is_single(const struct identity *who)
 {
     return who->proof != IDENTITY_ANONYMOUS && who->role_count + is_user(who) == 1;
@@ -158,7 +158,7 @@ void policy_askers_release_one(struct policy_asker *asker)
     identity_unref(asker->identity);
 }
 
-// ---- how far --------------------------------------------------------------------------------
+// ---- extent ---------------------------------------------------------------------------------
 
 static void put_condition(struct buf *out, const struct policy_rule *rule)
 {
@@ -191,6 +191,6 @@ enum policy_extent policy_askers_extent(struct policy_memo *memo, const struct p
     if (!allowed || denied)
         return EXTENT_SOME;
     if (conditions)
-        buf_clear(conditions);  // an allow without any makes them irrelevant
+        buf_clear(conditions);  // an allow rule without a condition makes them irrelevant
     return EXTENT_ALL;
 }

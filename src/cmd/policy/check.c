@@ -1,4 +1,4 @@
-// Owns `postern policy check` and `coverage`: findings as they are printed, and how the tests meet the rules.
+// Owns `postern policy check` and `coverage`: printing findings, and the coverage of rules by tests.
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cmd/base/configuration.h"
@@ -19,9 +19,9 @@ static json_t *finding_json(const struct policy_finding *finding)
                      finding->rule, "pointer", where, "text", finding->text);
 }
 
-// ---- tests against rules --------------------------------------------------------------------
+// ---- coverage by tests ----------------------------------------------------------------------
 
-// How the tests meet one rule: one that it matches, and one that only its condition keeps out.
+// The coverage of one rule: a test that it matches, and a test that fails only its condition.
 struct exercise {
     bool matched, kept_out;
 };
@@ -58,7 +58,7 @@ static struct policy_finding about_rule(const struct policy_rule *rule, const ch
     return finding;
 }
 
-// W3 and W4: what the tests leave out.
+// W3 and W4: rules that the tests do not cover.
 static void find_untested(const struct policy *policy, struct policy_findings *findings)
 {
     for (size_t i = 0; i < policy_rule_count(policy); i++) {
@@ -67,27 +67,27 @@ static void find_untested(const struct policy *policy, struct policy_findings *f
         bool expired = rule->expires_at && rule->expires_at <= clock_wall_s();
         findings->at = mem_resize(findings->at, (findings->count + 2) * sizeof *findings->at);
         if (!exercise.matched && !expired)
-            findings->at[findings->count++] = about_rule(rule, "W3", "no test exercises it; add one");
+            findings->at[findings->count++] = about_rule(rule, "W3", "no test exercises the rule; add one");
         if (rule->effect && rule->when && !exercise.kept_out && !expired)
             findings->at[findings->count++] =
-                about_rule(rule, "W4", "no test shows what its condition keeps out: add one that expects a deny");
+                about_rule(rule, "W4", "no test fails the condition of the rule; add one that expects a deny");
     }
 }
 
 // ---- check ----------------------------------------------------------------------------------
 
-// What a policy is checked against, and who owns it.
+// The inputs of a check besides the policy; owns its members.
 struct check_inputs {
     struct config *config;
     struct policy_names names;
     struct policy_inventory *inventory, *before;
 };
 
-// False: said, exit code set.
+// False: the error was printed and the exit code set.
 static bool read_inputs(const struct flags *flags, struct check_inputs *inputs, int *exit_code)
 {
     if (flags->inventory_before && !flags->inventory) {
-        *exit_code = fail_with(EXIT_USAGE, "policy check: --inventory-before needs --inventory: what there is now");
+        *exit_code = fail_with(EXIT_USAGE, "policy check: --inventory-before needs --inventory, the current inventory");
         return false;
     }
     if (flags->config && !(inputs->config = configuration_load(flags, exit_code)))

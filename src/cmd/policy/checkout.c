@@ -1,4 +1,4 @@
-// Owns reading a policy at a git revision: `git ls-tree` and `git show`, into a folder of our own.
+// Owns reading a policy at a git revision: `git ls-tree` and `git show`, into a temporary folder.
 #include "base/mem.h"
 #include "cmd/base/fail.h"
 #include "loop/child.h"
@@ -69,7 +69,7 @@ static void on_exit_of(void *arg, const char *how)
 
 static void on_late(struct loop_timer *timer) { loop_stop(((struct git *)timer->arg)->loop); }
 
-// Runs it and gives what it printed; false: it failed.
+// Runs git and stores its output in `out`; false: git failed.
 static bool run_git(const char *const *args, struct buf *out, struct err *err)
 {
     struct git git = {.text = {.max = OUTPUT_MAX}, .complaint = {.max = 4096}, .running = true};
@@ -137,7 +137,7 @@ static bool is_json(const char *name)
     return len > 5 && strcmp(name + len - 5, ".json") == 0;
 }
 
-// `path` is a file, or a folder whose own *.json are meant.
+// `path` is a file, or a folder whose direct *.json files are copied.
 static bool save_all(const char *folder, const char *revision, const char *path, struct err *err)
 {
     struct buf names = {0}, inside = {0};
@@ -153,7 +153,7 @@ static bool save_all(const char *folder, const char *revision, const char *path,
         saved++;
     }
     if (ok && !saved)
-        ok = err_set(err, ERR_CONFIG, "%s:%s: no *.json there", revision, path);
+        ok = err_set(err, ERR_CONFIG, "%s:%s: no *.json file", revision, path);
     buf_release(&names);
     buf_release(&inside);
     return ok;

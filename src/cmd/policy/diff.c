@@ -1,12 +1,12 @@
-// Owns `postern policy diff`: who may do what under one policy and not under another.
+// Owns `postern policy diff`: compares the access of callers under two policies.
 //
-// The universe is everybody and everything either policy names. A pattern stands for itself: the text
-// "get_*" is a name that the pattern get_* takes, and no narrower one does. Where two patterns overlap,
-// as get_* and *_secret do, their common part is in it too. With an inventory, so is everything there is.
+// The comparison covers every caller and item that either policy names. A pattern stands for itself: the text
+// "get_*" is a name that the pattern get_* matches, and no narrower pattern does. Where two patterns overlap,
+// as get_* and *_secret do, their common part is included, too. With an inventory, so are all of its items.
 //
-// Callers have a name and many roles, of which one may allow what another denies. Whoever gains something under NEW has
-// a role or name that NEW allows it to, and either that alone gains it, or OLD denied it to another one of theirs: so
-// to ask for each alone and for such two together finds all. The reverse for what is lost.
+// Callers have a name and many roles, of which one may allow what another denies. A caller that gains access under NEW has
+// a role or name that NEW allows it to, and either gains it with that alone, or OLD denied it to another one of its roles
+// or names. So it is enough to try each principal alone and two such together. The reverse holds for lost access.
 #include "base/glob.h"
 #include "base/map.h"
 #include "base/mem.h"
@@ -18,16 +18,16 @@
 #include <unistd.h>
 
 #define ITEMS_MAX 20000
-#define OVERLAPS_MAX 1000000  // two things that are looked at for what they have in common
-#define JOINED_MAX 50000      // two principals of one caller, asked about one thing
+#define OVERLAPS_MAX 1000000  // pairs of items whose common part is computed
+#define JOINED_MAX 50000      // pairs of principals of one caller, tried for one item
 
-// ---- everything -----------------------------------------------------------------------------
+// ---- items ----------------------------------------------------------------------------------
 
 struct diff_items {
     struct policy_item *at;
     size_t count;
     struct map seen;
-    bool too_many, too_wide;  // there are more; some were not held against each other
+    bool too_many, too_wide;  // there are more items; some pairs were not combined
 };
 
 static void add_item(struct diff_items *items, const char *server, enum policy_kind kind, const char *name)
@@ -73,7 +73,7 @@ static void add_rule_items(struct diff_items *items, const struct policy *policy
     free(names);
 }
 
-// What two patterns have in common, each of them taken as a text as well. If neither takes the other and both have a
+// The common part of two patterns, each of them also taken as a text. If neither matches the other and both have a
 // star, and their ends fit: the longer start, a star, the longer end. NULL: nothing.
 static char *common(const char *a, const char *b)
 {
@@ -96,7 +96,7 @@ static char *common(const char *a, const char *b)
     return buf_take(&both, NULL);
 }
 
-// Where the start and the end of what two patterns have in common share bytes, as in get_secret of get_* and *_secret.
+// Adds common parts whose start and end share bytes, such as get_secret of get_* and *_secret.
 static void add_tight(struct diff_items *items, const char *server, struct policy_item a, struct policy_item b,
                       const char *both)
 {
@@ -124,7 +124,7 @@ static void combine_two(struct diff_items *items, struct policy_item a, struct p
     free(name);
 }
 
-// Two things without a star are the same or have nothing in common: one of them must have one.
+// Two items without a star are equal or have nothing in common, so one of them must have a star.
 static void combine(struct diff_items *items)
 {
     size_t count = items->count, left = OVERLAPS_MAX;
@@ -177,13 +177,13 @@ struct comparison {
     struct policy *sides[2];
     struct policy_memo *memos[2];
     json_t *rows;
-    size_t counts[CHANGES], joined;  // joined: how often two principals were asked for at once
+    size_t counts[CHANGES], joined;  // joined: how often two principals were tried together
 };
 
-// How one asker stands to one thing under both policies.
+// The access of one caller to one item under both policies.
 struct stand {
     enum change change;
-    uint64_t allows[2], denies[2];  // the rules that do, whatever the arguments, summed up
+    uint64_t allows[2], denies[2];  // policy_stance() of each policy
 };
 
 struct extent {
@@ -220,7 +220,8 @@ static struct policy_question question_of(const struct policy_asker *asker, cons
     return (struct policy_question){asker->identity, item->server, item->kind, span_of(item->name), NULL};
 }
 
-// Changes in `said`, and of somebody in `asked`, if not NULL, need not be told again.
+// Compares one caller's access to one item. Changes of a kind in `said`, or of a caller in `asked` (if not NULL), are not
+// reported again.
 static enum change compare(struct comparison *all, const struct policy_asker *asker, const struct policy_item *item,
                            const bool *said, const struct policy_askers *asked)
 {
@@ -247,19 +248,19 @@ static struct stand ask(struct comparison *all, const struct policy_asker *asker
     return stand;
 }
 
-// May who has both what `a` and what `d` have gain or lose what neither does alone? One side allows it to `a` and the
-// other, but not both in the same way, denies it to `d`: each for more than being of the tenant.
-static bool may_differ(const struct stand *a, const struct stand *d, const struct stand *stranger)
+// May a caller with the principals of both `a` and `d` gain or lose access that neither does alone? One side allows it to `a`
+// and the other denies it to `d`, differently on the two sides, and each for more than being of the tenant.
+static bool may_differ(const struct stand *a, const struct stand *d, const struct stand *unknown)
 {
     for (int side = OLD; side <= NEW && d->denies[OLD] != d->denies[NEW]; side++)
-        if (a->allows[side] != stranger->allows[side] && d->denies[!side] != stranger->denies[!side])
+        if (a->allows[side] != unknown->allows[side] && d->denies[!side] != unknown->denies[!side])
             return true;
     return false;
 }
 
-// Everybody about one thing, then two of what one caller may be at once. `strangers`: for each, who is nothing but of
-// the same tenant. False: there were too many.
-static bool ask_all(struct comparison *all, const struct policy_askers *askers, const size_t *strangers,
+// Tries every caller for one item, then pairs of principals that one caller may have. `unknowns`: for each caller, the index
+// of the caller of the same tenant without a name or role. False: there were too many.
+static bool ask_all(struct comparison *all, const struct policy_askers *askers, const size_t *unknowns,
                     const struct policy_item *item)
 {
     struct stand *stands = mem_alloc((askers->count + 1) * sizeof *stands);
@@ -268,7 +269,7 @@ static bool ask_all(struct comparison *all, const struct policy_askers *askers, 
         stands[i] = ask(all, &askers->at[i], item);
     for (size_t d = 0; d < askers->count; d++)
         for (size_t a = 0; a < askers->count; a++) {
-            if (strangers[a] != strangers[d] || !may_differ(&stands[a], &stands[d], &stands[strangers[d]]) ||
+            if (unknowns[a] != unknowns[d] || !may_differ(&stands[a], &stands[d], &stands[unknowns[d]]) ||
                 !policy_askers_join(&askers->at[d], &askers->at[a], &both))
                 continue;
             bool said[CHANGES] = {[CHANGE_NONE] = true};
@@ -281,7 +282,7 @@ static bool ask_all(struct comparison *all, const struct policy_askers *askers, 
     return all->joined <= JOINED_MAX;
 }
 
-static size_t *find_strangers(const struct policy_askers *askers)
+static size_t *find_unknowns(const struct policy_askers *askers)
 {
     size_t *all = mem_alloc((askers->count + 1) * sizeof *all);
     for (size_t i = 0; i < askers->count; i++)
@@ -307,7 +308,7 @@ static void put_change(struct buf *out, const json_t *row)
         buf_printf(out, " [%s → %s]", *before ? before : "none", *after ? after : "none");
 }
 
-// One line for each change, with all whom it is about.
+// One line for each change, with all callers that it applies to.
 static void print_rows(const json_t *rows)
 {
     struct map seen = {0};
@@ -337,7 +338,7 @@ static void print_rows(const json_t *rows)
     map_release(&seen);
 }
 
-#define NOT_WHOLE "postern: policy diff: the answer is not whole, compare fewer files at a time: "
+#define NOT_WHOLE "postern: policy diff: the result is incomplete, compare fewer files at a time: "
 
 static int report(const struct flags *flags, const struct comparison *all, const struct diff_items *items)
 {
@@ -351,12 +352,12 @@ static int report(const struct flags *flags, const struct comparison *all, const
         printf("%zu gained, %zu lost, %zu with other conditions\n", counts[CHANGE_GAINED], counts[CHANGE_LOST],
                counts[CHANGE_CONDITIONS]);
     if (items->too_many)
-        fprintf(stderr, NOT_WHOLE "only the first %d things were compared\n", ITEMS_MAX);
+        fprintf(stderr, NOT_WHOLE "only the first %d items were compared\n", ITEMS_MAX);
     if (items->too_wide)
-        fprintf(stderr, NOT_WHOLE "only the first %d overlaps of patterns were looked for\n", OVERLAPS_MAX);
+        fprintf(stderr, NOT_WHOLE "only the first %d overlaps of patterns were computed\n", OVERLAPS_MAX);
     if (all->joined > JOINED_MAX)
-        fprintf(stderr, NOT_WHOLE "only the first %d callers with two of the principals were asked for\n", JOINED_MAX);
-    // Whether other conditions are wider is for people to say: it counts as new access, as does what was not looked at.
+        fprintf(stderr, NOT_WHOLE "only the first %d callers with two of the principals were tried\n", JOINED_MAX);
+    // A human must decide whether a changed condition is wider, so it counts as new access, and so do skipped comparisons.
     bool more = counts[CHANGE_GAINED] || counts[CHANGE_CONDITIONS] || !whole;
     return flags->fail_on_new_access && more ? EXIT_NEGATIVE : EXIT_OK;
 }
@@ -365,7 +366,7 @@ static struct policy *open_side(const char *side, int *code)
 {
     bool here = access(side, F_OK) == 0;
     if (!here && !strchr(side, ':')) {
-        *code = fail_with(EXIT_CONFIG, "%s: no such file or folder; of a git revision it is REVISION:PATH", side);
+        *code = fail_with(EXIT_CONFIG, "%s: no such file or folder; for a git revision, write REVISION:PATH", side);
         return NULL;
     }
     char *folder = here ? NULL : policy_checkout(side, code);
@@ -395,9 +396,9 @@ int policy_diff(const struct flags *flags)
         add_items(&items, all.sides[NEW]);
         combine(&items);
         add_inventory(&items, inventory);
-        size_t *strangers = find_strangers(&askers);
-        for (size_t i = 0; i < items.count && ask_all(&all, &askers, strangers, &items.at[i]); i++) {}
-        free(strangers);
+        size_t *unknowns = find_unknowns(&askers);
+        for (size_t i = 0; i < items.count && ask_all(&all, &askers, unknowns, &items.at[i]); i++) {}
+        free(unknowns);
         code = report(flags, &all, &items);
     }
     items_release(&items);

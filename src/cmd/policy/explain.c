@@ -1,4 +1,4 @@
-// Owns `postern policy explain` and `who-can`: one question asked of every rule, and of everybody.
+// Owns `postern policy explain` and `who-can`: one question for every rule, and for every caller.
 #include "auth/policy/uri.h"
 #include "base/mem.h"
 #include "cmd/base/fail.h"
@@ -12,7 +12,7 @@ static const char *const effects[] = {"deny", "allow"};
 
 // ---- the question ---------------------------------------------------------------------------
 
-// --server with one of --tool, --resource, --template, --prompt, and --args. False: usage, said.
+// --server with one of --tool, --resource, --template, --prompt, and --args. False: a usage error was printed.
 static bool read_question(const struct flags *flags, struct policy_question *out, json_t **args)
 {
     const char *const names[POLICY_KINDS] = {flags->tool, flags->resource, flags->template, flags->prompt};
@@ -57,7 +57,7 @@ static struct identity *read_identity(const struct flags *flags)
 
 // ---- explain --------------------------------------------------------------------------------
 
-// Takes away from a copy of the rule what kept it from matching.
+// Widens the selector that failed, in a copy of the rule.
 static void widen(struct policy_rule *rule, const char *failed)
 {
     static char star[] = "*";
@@ -79,7 +79,7 @@ static void widen(struct policy_rule *rule, const char *failed)
         rule->when = NULL;
 }
 
-// Would it allow, but for one selector?
+// Would the rule allow the call if one selector were wider?
 static bool is_near(const struct policy *policy, const struct policy_rule *rule, const struct policy_question *question,
                     const char *failed)
 {
@@ -92,7 +92,7 @@ struct explanation {
     struct policy_decision decision;
     json_t *rules;
     const struct policy_rule *nearest;
-    char *canonical;  // how a URI that is not is spelled; NULL: nothing to say
+    char *canonical;  // the canonical spelling of the URI if it differs; or NULL
 };
 
 static struct explanation explain(struct policy *policy, const struct policy_question *question, bool redact)
@@ -204,7 +204,7 @@ static void answer_for(struct policy_memo *memo, struct policy_question *questio
     question->identity = asker->identity;
     struct policy_decision decision = policy_decide(memo, question);
     const char *verdict = effects[decision.verdict];
-    // Without arguments the answer may be: it depends on them.
+    // Without arguments, the verdict may depend on them.
     if (!question->args && policy_askers_extent(memo, question, &conditions) == EXTENT_SOME)
         verdict = "depends";
     json_array_append_new(all, json_pack("{s:s,s:s,s:s,s:s,s:s*}", "tenant", asker->identity->tenant, "principal",

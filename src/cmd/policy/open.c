@@ -1,4 +1,4 @@
-// Owns how the subcommands read a policy or an inventory that the user names, and how they print what is wrong with it.
+// Owns reading the policy or inventory that the user names, and printing findings about it.
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cmd/base/fail.h"
@@ -15,14 +15,14 @@ void policy_open_print_finding(FILE *out, const struct policy_finding *finding)
             finding->text);
 }
 
-// Files of a copy go by where they were copied from: HEAD:policy/a.json.
+// Files of a copy are shown with their origin: HEAD:policy/a.json.
 static void print_finding_of_copy(struct policy_finding finding, const char *path, const char *name)
 {
     const char *rest = finding.file + strlen(path);
     size_t len = strlen(name), more = strlen(rest);
     struct buf file = {0};
     buf_put_text(&file, name);
-    if (len < more || strcmp(name + len - more, rest) != 0)  // the name is not that of the file itself
+    if (len < more || strcmp(name + len - more, rest) != 0)  // the name does not end in the name of the file
         buf_put_text(&file, rest);
     finding.file = buf_text(&file);
     policy_open_print_finding(stderr, &finding);
@@ -39,7 +39,7 @@ struct policy *policy_open(const char *path, const char *name, int *exit_code)
         if (findings.at[i].code[0] == 'E')
             print_finding_of_copy(findings.at[i], path, name);
     if (!policy && findings.errors)
-        *exit_code = fail_with(EXIT_CONFIG, "%s: %zu error%s, so it decides nothing", name, findings.errors,
+        *exit_code = fail_with(EXIT_CONFIG, "%s: %zu error%s, not loaded", name, findings.errors,
                                findings.errors == 1 ? "" : "s");
     else if (!policy)
         *exit_code = fail_with(EXIT_CONFIG, "%s", err.detail);

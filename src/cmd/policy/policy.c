@@ -26,7 +26,7 @@ static char *read_whole(const char *path)
     return buf_take(&text, NULL);
 }
 
-// Beside the file, then in its place: a reader sees the old one or the new one.
+// Writes a new file and renames it: a reader sees the old file or the new one.
 static bool write_whole(const char *path, const char *text, struct err *err)
 {
     struct stat info;
@@ -90,7 +90,7 @@ static int format_path(const char *path, bool only_check)
     if (count >= 0)
         free(entries);
     if (count <= 0)
-        return fail_with(EXIT_CONFIG, "%s: %s", path, count ? strerror(errno) : "no *.json file in it");
+        return fail_with(EXIT_CONFIG, "%s: %s", path, count ? strerror(errno) : "the folder contains no *.json file");
     return worst;
 }
 
@@ -187,8 +187,9 @@ static int run(const struct flags *flags)
         if (strcmp(subcommands[i].name, name) == 0)
             subcommand = &subcommands[i];
     if (!subcommand)
-        return fail_with(EXIT_USAGE,
-                         "policy %s: unknown; there are check, explain, fmt, who-can, diff, replay and coverage", name);
+        return fail_with(
+            EXIT_USAGE,
+            "policy %s: unknown subcommand; use one of check, explain, fmt, who-can, diff, replay, coverage", name);
     if (unwanted(subcommand->takes, flags))
         return fail_with(EXIT_USAGE, "policy %s: takes no --%s", name, unwanted(subcommand->takes, flags));
     if (flags->count - 1 < subcommand->min || flags->count - 1 > subcommand->max)
@@ -201,25 +202,26 @@ static int run(const struct flags *flags)
 static const struct flag flags_table[] = {
     {"policy", "PATH", FLAG(policy), "explain, who-can, replay: the policy file, or a folder of *.json"},
     {"config", "FILE", FLAG(config),
-     "check: a configuration whose servers, tenants and providers the rules must name; replay: whose audit log"},
+     "check: a configuration whose servers, tenants and providers the rules must name; replay: its audit log"},
     FLAG_OFFLINE,
     {"inventory", "FILE", FLAG(inventory),
-     "check, diff: what the servers have, as postern tools, resources and prompts print it"},
-    {"inventory-before", "FILE", FLAG(inventory_before), "check: what they had; a path, or REVISION:PATH"},
+     "check, diff: the items of the servers, as printed by postern tools, resources and prompts"},
+    {"inventory-before", "FILE", FLAG(inventory_before), "check: an earlier inventory; a path, or REVISION:PATH"},
     {"tenant", "NAME", FLAG(tenant), "explain, who-can: the caller's tenant, else \"default\"; replay: only this one"},
     {"subject", "WHO", FLAG(subject), "explain: the caller, as PROVIDER:NAME or anonymous"},
     {"role", "ROLE...", FLAG(role), "explain: a role of the caller; may be given again"},
     {"server", "NAME", FLAG(server), "explain, who-can: the server's name in the configuration"},
-    {"tool", "NAME", FLAG(tool), "explain, who-can: the tool, by the server's own name for it"},
+    {"tool", "NAME", FLAG(tool), "explain, who-can: the tool, by the server's own name"},
     {"resource", "URI", FLAG(resource), "explain, who-can: the resource"},
     {"template", "URI", FLAG(template), "explain, who-can: the resource template"},
     {"prompt", "NAME", FLAG(prompt), "explain, who-can: the prompt"},
     {"args", "JSON", FLAG(arguments), "explain, who-can: the arguments, an object"},
     {"show-args", NULL, FLAG(show_args), "explain: show the arguments' values"},
     {"file", "AUDIT", FLAG(file), "replay: the audit database or its JSON lines; else that of the configuration"},
-    {"since", "TIME", FLAG(since), "replay: from then on: 1h (ago), 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"},
+    {"since", "TIME", FLAG(since),
+     "replay: rows since this time: 1h (ago), 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"},
     {"check", NULL, FLAG(check), "fmt: change nothing; list the files that would change"},
-    {"fail-on-new-access", NULL, FLAG(fail_on_new_access), "diff: exit 1 if anybody may do more"},
+    {"fail-on-new-access", NULL, FLAG(fail_on_new_access), "diff: exit 1 if a caller may do more"},
     {"json", NULL, FLAG(json), "JSON output"},
     {0},
 };
@@ -228,14 +230,14 @@ const struct command policy_command = {
     .name = "policy",
     .synopsis = "policy check|explain|fmt|who-can|diff|replay|coverage [PATH...]",
     .summary = "Check, explain, format or compare policies",
-    .details = "check PATH     says what is wrong, and runs the tests in the files; exit 1: there are errors\n"
-               "explain        says who decides about one call, and why each other rule does not; exit 1: denied\n"
-               "fmt PATH...    rewrites files the one way they are written; --check: exit 1 if that changes any\n"
-               "who-can        says of everybody a policy names whether they may\n"
-               "diff OLD NEW   says what anybody may do under NEW and not under OLD, and the reverse;\n"
-               "               each is a path, or REVISION:PATH in the git repository around\n"
-               "replay         decides again what the audit log holds, by another policy, and says what changes;\n"
-               "               exit 1: something does\n"
+    .details = "check PATH     reports errors and warnings, and runs the tests in the files; exit 1: there are errors\n"
+               "explain        shows which rule decides a call, and why each other rule does not; exit 1: denied\n"
+               "fmt PATH...    rewrites files in the standard format; --check: exit 1 if that changes any\n"
+               "who-can        lists every subject in the policy with its verdict\n"
+               "diff OLD NEW   lists the accesses that NEW allows and OLD does not, and the reverse;\n"
+               "               each is a path, or REVISION:PATH in the surrounding git repository\n"
+               "replay         decides the calls of the audit log again, by another policy, and lists changes;\n"
+               "               exit 1: there are changes\n"
                "coverage PATH  lists the rules that no test exercises; exit 1: there are some\n\n"
                "docs/policy.md is the manual.",
     .flags = flags_table,

@@ -1,8 +1,8 @@
-// Owns `postern policy replay`: what was decided, by the audit log, decided again by another policy.
+// Owns `postern policy replay`: decides the decisions of the audit log again, by another policy.
 //
-// A row may not hold all that a decision needs. Arguments are recorded only if somebody asked for it, and may be redacted;
-// roles are missing in rows of older versions. A rule that hangs on what is missing is neither yes nor no, and if it could
-// turn the verdict, the row is told as one that depends on it. Nothing is guessed.
+// A row may lack data that a decision needs. Arguments are recorded only if configured, and may be redacted; roles are
+// missing in rows of older versions. A rule that depends on missing data is undecided, and if it could change the verdict,
+// the row is reported as depending on that data. Nothing is guessed.
 #include "base/map.h"
 #include "base/mem.h"
 #include "base/secret.h"
@@ -19,7 +19,7 @@
 
 #define REDACTED "[redacted]"
 #define CUT "…"
-#define TEXT_MAX 1024  // longer ones were cut
+#define TEXT_MAX 1024  // longer texts were cut
 #define SUBJECTS_SHOWN 5
 #define MEMO_MAX 100000
 
@@ -28,7 +28,7 @@ static const char *const verdicts[] = {"deny", "allow"};
 enum { ON_ARGUMENTS = 1, ON_ROLES = 2 };
 static const char *const depends[] = {"", "depends on arguments", "depends on roles", "depends on arguments and roles"};
 
-// One row as the question it was.
+// One row as the original question.
 struct asked {
     struct policy_question question;
     json_t *args;
@@ -40,18 +40,18 @@ struct asked {
 
 struct replay_answer {
     enum verdict verdict;
-    unsigned on;     // what it depends on; 0: on nothing that is missing
-    const char *by;  // the rule that decides, or the first it depends on
+    unsigned on;     // the missing data it depends on, as bits; 0: none
+    const char *by;  // the rule that decides, or the first rule that may
 };
 
 struct replay {
     struct policy *policy;
     struct policy_memo *memo;
     const char *tenant;  // NULL: all
-    json_t *roles;       // every role the policy names
-    bool roles_seen;     // a row had some: from there on a row without has none
+    json_t *roles;       // every role in the policy
+    bool roles_seen;     // an earlier row had roles: since then, a row without roles means a caller without roles
     struct map answers;  // digest of the question -> struct replay_answer *
-    struct map groups;   // what is told in one line -> json_t *
+    struct map groups;   // the text of an output line -> json_t *
     json_t *changes;
     size_t rows, skipped, same, newly[2], undecided;
 };
@@ -64,7 +64,7 @@ static const char *text_of(const json_t *row, const char *key)
     return text ? text : "";
 }
 
-// A member that is JSON itself; it stands in the row as a text.
+// A member that contains JSON, as a text or as parsed.
 static json_t *inner_json(const json_t *row, const char *key,
                           json_t *(*parse)(struct span text, const char *what, struct err *err))
 {
@@ -75,7 +75,7 @@ static json_t *inner_json(const json_t *row, const char *key,
     return parse(span_make(json_string_value(member), json_string_length(member)), key, &err);
 }
 
-// The arguments of the call. False: there were some, and they are not in the row as they were.
+// The arguments of the call. False: the row does not have them, or not completely.
 static bool read_arguments(const json_t *row, json_t **args)
 {
     char digest[AUDIT_HASH_CHARS + 1];
@@ -111,7 +111,7 @@ static struct identity *read_caller(const json_t *row, const json_t *roles)
     return who;
 }
 
-// Who called, and if the roles are not known, the most that it could have been.
+// Sets the caller, and, if its roles are not known, the caller with every role of the policy.
 static void read_identity(struct replay *replay, const json_t *row, struct asked *asked)
 {
     json_t *roles = inner_json(row, "roles", json_parse);
@@ -126,7 +126,7 @@ static void read_identity(struct replay *replay, const json_t *row, struct asked
     json_decref(roles);
 }
 
-// False: it is not about a decision of a policy.
+// False: the row is not about a decision of a policy.
 static bool read_row(struct replay *replay, const json_t *row, struct asked *asked)
 {
     const char *decision = text_of(row, "decision"), *server = text_of(row, "server");
@@ -134,7 +134,7 @@ static bool read_row(struct replay *replay, const json_t *row, struct asked *ask
     *asked = (struct asked){.before = allowed ? VERDICT_ALLOW : VERDICT_DENY};
     if (strlen(text_of(row, "name")) > TEXT_MAX || strlen(text_of(row, "subject")) > TEXT_MAX)
         return false;
-    // A deny that is no "denied" was refused before the policy was asked; without a server no policy is.
+    // A deny without the status "denied" was refused before the policy was asked, as is every call without a server.
     if (strcmp(text_of(row, "event"), "call") != 0 || !*server ||
         !policy_kind_parse(text_of(row, "kind"), &asked->question.kind) ||
         (!allowed && (strcmp(decision, "deny") != 0 || strcmp(text_of(row, "status"), "denied") != 0)))
@@ -179,7 +179,7 @@ static enum match match(const struct policy *policy, const struct policy_rule *r
     return *on ? MATCH_MAYBE : MATCH_YES;
 }
 
-// As policy_decide() does, with a third outcome: what is missing could turn it.
+// As policy_decide(), with a third result: missing data could change the verdict.
 static struct replay_answer decide_partly(const struct policy *policy, const struct asked *asked)
 {
     struct replay_answer best[2][MATCH_YES + 1] = {0};  // by effect and match: the first such rule
@@ -212,7 +212,7 @@ static struct replay_answer decide(struct policy_memo *memo, const struct asked 
     return decide_partly(policy_memo_policy(memo), asked);
 }
 
-// People ask for the same things again and again: each question is decided once.
+// The same questions occur many times: each one is decided once.
 static struct replay_answer decide_once(struct replay *replay, const json_t *row, const struct asked *asked)
 {
     static const char *const parts[] = {"tenant", "provider", "subject", "proof", "server", "kind", "name", NULL};
@@ -240,7 +240,7 @@ static struct replay_answer decide_once(struct replay *replay, const json_t *row
     return answer;
 }
 
-// ---- what changes ---------------------------------------------------------------------------
+// ---- changes --------------------------------------------------------------------------------
 
 static json_t *group_of(struct replay *replay, const json_t *row, const struct asked *asked,
                         const struct replay_answer *now)
@@ -346,7 +346,8 @@ static bool read_lines(struct replay *replay, const char *path, int64_t since_ms
     FILE *in = fopen(path, "re");
     if (!in)
         return err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
-    while (ok && (len = getline(&line, &room, in)) > 0 && line[len - 1] == '\n') {  // the last may still be written
+    while (ok && (len = getline(&line, &room, in)) > 0 &&
+           line[len - 1] == '\n') {  // the last line may still be incomplete
         char place[512];
         snprintf(place, sizeof place, "%.480s: line %zu", path, ++number);
         json_t *row = json_parse(span_make(line, (size_t)len), place, err);
@@ -368,7 +369,7 @@ static bool read_audit(struct replay *replay, const char *path, int64_t since_ms
     return database ? read_database(replay, path, since_ms, err) : read_lines(replay, path, since_ms, err);
 }
 
-// ---- telling --------------------------------------------------------------------------------
+// ---- output ---------------------------------------------------------------------------------
 
 static int by_weight(const void *a, const void *b)
 {
@@ -444,10 +445,9 @@ static void print_replay(const struct flags *flags, const struct replay *replay)
                               changes));
     } else {
         print_changes(changes);
-        printf(
-            "%zu decisions replayed: %zu as before, %zu newly denied, %zu newly allowed, %zu cannot be told; %zu other "
-            "rows\n",
-            replay->rows, replay->same, denied, allowed, replay->undecided, replay->skipped);
+        printf("%zu decisions replayed: %zu as before, %zu newly denied, %zu newly allowed, %zu undecided; %zu other "
+               "rows\n",
+               replay->rows, replay->same, denied, allowed, replay->undecided, replay->skipped);
     }
     json_decref(changes);
 }

@@ -1,4 +1,4 @@
-// What the subcommands of `postern policy` share.
+// Shared by the subcommands of `postern policy`.
 #ifndef POLICY_SUBCOMMANDS_H
 #define POLICY_SUBCOMMANDS_H
 
@@ -6,13 +6,13 @@
 #include "cmd/base/options.h"
 #include <stdio.h>
 
-// A thing that is asked for.
+// An item that a caller may have access to.
 struct policy_item {
     char *server, *name;
     enum policy_kind kind;
 };
 
-// Somebody who asks.
+// A caller that is tried.
 struct policy_asker {
     char *label;
     struct identity *identity;
@@ -23,7 +23,7 @@ struct policy_askers {
     size_t count;
 };
 
-// How much somebody may do with a thing, whatever the arguments.
+// The extent of a caller's access to an item: with no, with some or with all arguments.
 enum policy_extent { EXTENT_NONE, EXTENT_SOME, EXTENT_ALL };
 
 int policy_check(const struct flags *flags);
@@ -33,27 +33,28 @@ int policy_explain_who_can(const struct flags *flags);
 int policy_diff(const struct flags *flags);
 int policy_replay(const struct flags *flags);
 
-// Loads what the user calls `name`. NULL: what is wrong went to stderr, exit code set.
+// Loads a policy that the user calls `name`. NULL: the findings were printed and the exit code set.
 struct policy *policy_open(const char *path, const char *name, int *exit_code);
 void policy_open_print_finding(FILE *out, const struct policy_finding *finding);
 
-// Those the policy (and the other, if not NULL) and their tests name, in every tenant that they name or in this one
-// only, and a stranger of each sort.
+// Adds the callers that the policy, the other (if not NULL) and their tests name, in every tenant that they name or in
+// `tenant` only. Each tenant also gets an anonymous caller and one without a name or role.
 void policy_askers_add(struct policy_askers *askers, struct policy *policy, struct policy *other, const char *tenant);
 bool policy_askers_has(const struct policy_askers *askers, const char *label, const char *tenant);
 void policy_askers_release(struct policy_askers *askers);
-bool policy_askers_is_stranger(const struct policy_asker *asker);  // of the tenant, and nothing else is known
-// Somebody who is both. False: nobody can be, or one is not just a user or a role.
+bool policy_askers_is_stranger(
+    const struct policy_asker *asker);  // authenticated in the tenant, without a name or role
+// Makes the caller with both principals. False: they exclude each other, or one is not a single user or role.
 bool policy_askers_join(const struct policy_asker *a, const struct policy_asker *b, struct policy_asker *out);
 void policy_askers_release_one(struct policy_asker *asker);
-// With some arguments, with all, or not at all. What it depends on, if anything, goes to `conditions`.
+// Returns the extent; the conditions that it depends on, if any, go to `conditions`.
 enum policy_extent policy_askers_extent(struct policy_memo *memo, const struct policy_question *question,
                                         struct buf *conditions);
 
-// A path, or REVISION:PATH of a file in the git repository around. NULL: said, exit code set.
+// Reads a path, or REVISION:PATH of a file in the surrounding git repository. NULL: error printed, exit code set.
 struct policy_inventory *policy_open_inventory(const char *path, int *exit_code);
 
-// A folder or file at a revision, "REV:PATH", copied to a new folder. NULL: said, exit code set.
+// Copies a folder or file at a revision, "REV:PATH", to a new folder. NULL: error printed, exit code set.
 char *policy_checkout(const char *revision, int *exit_code);
 void policy_checkout_remove(const char *folder);
 

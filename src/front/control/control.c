@@ -231,6 +231,17 @@ static void run_logs(struct control_connection *connection, const json_t *reques
     reply_with(connection, logs, &err);
 }
 
+static void run_change(struct control_connection *connection, const json_t *request, gate_control_change *change)
+{
+    struct err err = {0};
+    struct actor actor;
+    struct gate_control_target target;
+    json_t *result = read_target(request, &target, &err)
+                         ? change(connection->control->spec.gate, actor_of(connection, &actor), &target, &err)
+                         : NULL;
+    reply_with(connection, result, &err);
+}
+
 static void on_reloaded(struct reload_waiter *waiter, bool ok, const char *text)
 {
     struct control_connection *connection = waiter->arg;
@@ -238,7 +249,7 @@ static void on_reloaded(struct reload_waiter *waiter, bool ok, const char *text)
     struct err err = {0};
     if (!ok)
         (void)err_set(&err, ERR_CONFIG, "%s", text);
-    gate_control_record(connection->control->spec.gate, actor_of(connection, &actor), "reload", ok ? NULL : &err);
+    gate_control_record(connection->control->spec.gate, actor_of(connection, &actor), "reload", NULL, ok ? NULL : &err);
     reply_with(connection, ok ? json_pack("{s:s}", "changes", text) : NULL, &err);
 }
 
@@ -249,8 +260,6 @@ static void run_reload(struct control_connection *connection, const json_t *requ
     struct control *control = connection->control;
     connection->waiter.done = on_reloaded;
     connection->waiter.arg = connection;
-    log_info("reload requested over the control socket", LOG_INT("uid", connection->peer.uid),
-             LOG_INT("pid", connection->peer.pid));
     faces_reload(control->spec.faces);
     reload_now(control->spec.reload, &connection->waiter);
 }
@@ -312,7 +321,7 @@ static void run_retire(struct control_connection *connection, const json_t *requ
         return;
     }
     log_info("replaced", LOG_INT("pid", connection->peer.pid));
-    gate_control_record(control->spec.gate, actor_of(connection, &actor), "replace", NULL);
+    gate_control_record(control->spec.gate, actor_of(connection, &actor), "replace", NULL, NULL);
     control->successor = NULL;
     control_leave_file(control);
     stop_listening(control);
@@ -320,30 +329,46 @@ static void run_retire(struct control_connection *connection, const json_t *requ
     control->spec.replaced(control->spec.arg);
 }
 
-static const struct {
+static const struct operation {
     const char *name;
     void (*run)(struct control_connection *connection, const json_t *request);  // replies, at once or later
+    gate_control_change *change;                                                // instead: of one server
 } operations[] = {
-    {"status", run_status}, {"servers", run_servers},   {"logs", run_logs},
-    {"reload", run_reload}, {"handover", run_handover}, {"retire", run_retire},
+    {"status", run_status, NULL},
+    {"servers", run_servers, NULL},
+    {"logs", run_logs, NULL},
+    {"reload", run_reload, NULL},
+    {"restart", NULL, gate_control_restart},
+    {"disable", NULL, gate_control_disable},
+    {"enable", NULL, gate_control_enable},
+    {"handover", run_handover, NULL},
+    {"retire", run_retire, NULL},
 };
+
+static const struct operation *find_operation(const char *name)
+{
+    for (size_t i = 0; name && i < sizeof operations / sizeof *operations; i++)
+        if (strcmp(operations[i].name, name) == 0)
+            return &operations[i];
+    return NULL;
+}
 
 static void run_request(struct control_connection *connection, struct span line)
 {
     struct err err = {0};
     json_t *request = json_parse(line, "request", &err);
-    const char *op = json_string_value(json_object_get(request, "op"));
-    for (size_t i = 0; op && i < sizeof operations / sizeof *operations; i++)
-        if (strcmp(operations[i].name, op) == 0) {
-            operations[i].run(connection, request);
-            json_decref(request);
-            return;
-        }
-    if (request)
+    const char *name = json_string_value(json_object_get(request, "op"));
+    const struct operation *operation = find_operation(name);
+    if (request && !operation)
         (void)err_set(&err, ERR_INVALID_REQUEST,
-                      "\"op\" must be the name of an operation; this gateway has no \"%.64s\"", op ? op : "");
+                      "\"op\" must be the name of an operation; this gateway has no \"%.64s\"", name ? name : "");
+    if (!operation)
+        reply_error(connection, &err);
+    else if (operation->change)
+        run_change(connection, request, operation->change);
+    else
+        operation->run(connection, request);
     json_decref(request);
-    reply_error(connection, &err);
 }
 
 // ---- requests -------------------------------------------------------------------------------

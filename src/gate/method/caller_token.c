@@ -1,7 +1,7 @@
-// Owns what a call lends to the servers it may use: the token its caller came with, for those that exchange it.
+// Owns the caller's own token during a call, for the servers that exchange it.
 //
-// It is copied from the request once, lives as long as the call, and is wiped with it. Nothing is copied where no server
-// of the configuration takes it.
+// It is copied from the request once, and wiped at the end of the call. It is not copied if no server of the configuration
+// exchanges such tokens.
 #include "auth/access/access.h"
 #include "base/scan.h"
 #include "gate/method/method.h"
@@ -60,9 +60,9 @@ void caller_token_explain(struct call *call)
     struct buf text = {0};
     if (!server || !access_options_takes_caller(&server->auth) || !call_is_allowed(call))
         return;
-    buf_printf(&text, "Server \"%s\" works with your own identity: %s", server->name,
-               outer->caller_token.len ? "the token you came with gives no access there"
-                                       : "come in with a token of your identity provider");
+    buf_printf(&text, "Server \"%s\" requires your own identity: %s", server->name,
+               outer->caller_token.len ? "your token does not give access to it"
+                                       : "authenticate with a token of your identity provider");
     call->error_text = arena_copy(&call->arena, buf_span(&text));
     buf_release(&text);
     buf_clear(&call->error_data);

@@ -1,4 +1,4 @@
-// Owns what each method does: the table of methods, and doing it here or at its server. Whom it concerns is in route.c.
+// Owns the table of methods, and handles each method here or at its server. route.c finds the server.
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -20,7 +20,7 @@ static phase_fn on_initialized, on_cancelled, on_progress, on_roots_changed, on_
 // ---- the method table -----------------------------------------------------------------------
 
 static const struct method_row {
-    phase_fn *route;  // NULL: concerns no server
+    phase_fn *route;  // NULL: no server is concerned
     phase_fn *dispatch;
     bool notification;
 } rows[METHODS] = {
@@ -66,8 +66,8 @@ enum phase_result dispatch_route(struct call *call)
     if (ambiguous.at) {
         (void)err_set(&call->err, ERR_INVALID_PARAMS, "a server may take the member %.*s for another one",
                       (int)scan_cut(ambiguous, 64), ambiguous.at);
-        call->error_text = "Invalid params: the name of a member contains U+0000, or differs in case only, or by a "
-                           "lone surrogate, from one that the method has; spell it as the protocol does";
+        call->error_text = "Invalid params: the name of a member contains U+0000, or differs only in case, or by a "
+                           "lone surrogate, from a member of this method; use the protocol's spelling";
         return PHASE_FAIL;
     }
     if (call->params.too_long)
@@ -120,9 +120,9 @@ static enum phase_result do_listen(struct call *call)
         if (!stream)
             return call_fail(call, ERR_UNKNOWN_EVENT, "no such stream");
         if (!stream_rewind(stream, sequence))
-            return call_fail(call, ERR_UNKNOWN_EVENT, "the event is not kept any more");
-        if (stream_attached(stream)) {  // the caller knows better than we do that its connection is gone
-            log_info("a stream's caller came back on another connection", LOG_STR("subject", call->identity->subject));
+            return call_fail(call, ERR_UNKNOWN_EVENT, "the event is no longer kept");
+        if (stream_attached(stream)) {  // the caller noticed the loss of its connection first
+            log_info("caller resumed its stream on another connection", LOG_STR("subject", call->identity->subject));
             stream_cut(stream);
         }
     } else if (stream_attached(stream)) {
@@ -153,14 +153,14 @@ static enum phase_result do_level(struct call *call)
     struct span raw;
     int level = params_find(&call->params, NULL, "level", &raw) ? level_parse(raw) : -1;
     if (level < 0)
-        return call_fail(call, ERR_INVALID_PARAMS, "params.level is no log level");
+        return call_fail(call, ERR_INVALID_PARAMS, "params.level is not a log level");
     call->session->level = level;
     for (size_t i = 0; i < call->scope->link_count; i++)
         level_set(call->scope->links[i], call->session);
     return PHASE_REPLY;
 }
 
-// One item as this caller is to see it: a tool whose arguments the policy limits says so in its schema.
+// Appends one item for this caller. The schema of a tool is narrowed if the policy limits its arguments.
 static void put_item(struct call *call, enum catalog_kind kind, size_t at, const struct policy_question *question,
                      struct buf *out)
 {
@@ -173,7 +173,7 @@ static void put_item(struct call *call, enum catalog_kind kind, size_t at, const
     json_decref(narrowing);
 }
 
-// Up to a page of what this caller may see, from an index on; returns where the next page begins.
+// Appends a page of the items that are visible to this caller, from an index on. Returns the index of the next page.
 static size_t put_page(struct call *call, enum catalog_kind kind, size_t from, size_t page, struct buf *out)
 {
     struct view *view = call->scope->view;
@@ -224,7 +224,7 @@ static enum phase_result do_list(struct call *call)
 
 // ---- dispatch: sent to the server -----------------------------------------------------------
 
-// Where the params name the thing that the method is about.
+// Finds the member of the params that names the item.
 static bool find_target_param(const struct call *call, struct span *raw)
 {
     switch (call->method) {
@@ -238,8 +238,7 @@ static bool find_target_param(const struct call *call, struct span *raw)
     }
 }
 
-// The params as they came, but for what the server calls the thing, a progress token of our own, and the id of a task
-// that it belongs to.
+// Puts the caller's params, with three values replaced: the name of the item, the progress token, and the id of a related task.
 static void put_params(struct call *call, struct outgoing_swap task, struct pieces *out)
 {
     struct outgoing_swap swaps[3] = {{.with = call->target, .text = true}, {{0}, {0}, false}, task};
@@ -259,7 +258,7 @@ static void on_server_progress(struct upstream_request *request, struct span par
         call_tell(call, notice_text(call->session, call->link, METHOD_PROGRESS, params, call->progress_token));
 }
 
-// A task was made: remember whose it is, and who wants its progress.
+// Remembers the owner of a new task, and the session that gets its progress.
 static void note_task(struct call *call, struct span result)
 {
     struct span task, raw;
@@ -323,7 +322,7 @@ static enum phase_result do_forward(struct call *call)
     call_set_state(call, CALL_DISPATCHED);
     call->sent_us = clock_now_us();
     upstream_request_send_message(&call->request, pieces_take(&text));
-    if (call->method == METHOD_TASKS_RESULT)  // which waits for the end of the task
+    if (call->method == METHOD_TASKS_RESULT)  // it waits for the end of the task
         upstream_request_hold(&call->request, upstream_server(call->link->upstream)->max_timeout_ms);
     return PHASE_WAIT;
 }
@@ -341,10 +340,10 @@ static enum phase_result do_complete(struct call *call)
 static void on_subscribed(struct upstream_request *request, const struct upstream_reply *reply)
 {
     struct call *call = request->arg;
-    struct upstream_reply empty = {.result = span_of("{}")};  // exactly that, whatever the server said
+    struct upstream_reply empty = {.result = span_of("{}")};  // the answer is empty, even if the server's is not
     struct err err;
     struct upstream_reply denied = {.failure = &err};
-    if (reply->result.at && !request->may_send(request, &err)) {  // allowed when it was sent, and not any more
+    if (reply->result.at && !request->may_send(request, &err)) {  // allowed when it was sent, but no longer
         subscription_give_up(call->link, call->target);
         reply = &denied;
     } else if (reply->result.at) {
@@ -354,8 +353,8 @@ static void on_subscribed(struct upstream_request *request, const struct upstrea
     on_server_reply(request, reply);
 }
 
-// Sent whatever the server declares: the Python SDK 1.x never declares subscriptions. A server without them says so
-// itself.
+// Sent even if the server does not declare subscriptions, because the Python SDK 1.x never declares them. A server without
+// subscriptions answers with an error.
 static enum phase_result do_subscribe(struct call *call)
 {
     if (call->session->subscribed.count >= SUBSCRIPTIONS_MAX)
@@ -386,13 +385,13 @@ void dispatch_abandon(struct call *call, const char *reason)
 
 static enum phase_result on_initialized(struct call *call)
 {
-    if (call->session->state == SESSION_LIVE)  // it may say so again
+    if (call->session->state == SESSION_LIVE)  // the notification may be repeated
         session_set_state(call->session, SESSION_READY);
     roots_session_ready(call->session);
     return PHASE_REPLY;
 }
 
-// In the words of the caller. The request of a call that is out is the only one that its server knows.
+// Cancels a call, and passes on the caller's params. The request id in them is replaced by that of the call's request to its server.
 static void cancel(struct call *call, struct call *other, struct span id)
 {
     static const char reason[] = "cancelled by the caller";
@@ -455,7 +454,7 @@ enum phase_result dispatch_call(struct call *call)
     switch (call->message.kind) {
     case MESSAGE_REQUEST: return row->dispatch(call);
     case MESSAGE_NOTIFICATION:
-        return row->notification ? row->dispatch(call) : PHASE_REPLY;  // unknown ones are let pass
+        return row->notification ? row->dispatch(call) : PHASE_REPLY;  // unknown notifications are ignored
     case MESSAGE_RESULT:
     case MESSAGE_ERROR: ask_on_answer(call->session, &call->message, call->body); return PHASE_REPLY;
     case MESSAGE_INVALID: break;

@@ -1,11 +1,11 @@
-// Owns `initialize` of callers: it begins the session, and answers with what the servers declare and instruct.
+// Owns `initialize` of callers: begins the session, and answers with the merged capabilities and instructions of the servers.
 #include "base/scan.h"
 #include "rows.h"
 
 #define INSTRUCTIONS_MAX 32768
-#define DECLARED_MAX 32768  // of extensions, and of experimental
+#define DECLARED_MAX 32768  // bytes of `extensions`, and of `experimental`
 
-// Of one server, if there is room for it.
+// Appends the instructions of one server, if they fit.
 static void put_words(const struct call *call, const struct link *link, struct buf *out)
 {
     struct span own = known_instructions(link, call->session);
@@ -30,13 +30,12 @@ static void put_instructions(const struct call *call, struct buf *out)
             put_words(call, call->scope->links[i], &text);
     if (text.len) {
         buf_put_text(out, ",\"instructions\":");
-        scan_encode_lossy(buf_span(&text), out);  // what one server wrote must not make the answer unreadable
+        scan_encode_lossy(buf_span(&text), out);  // the text of one server must not make the answer unreadable
     }
     buf_release(&text);
 }
 
-// A member that a caller can read: many refuse the whole answer for one that is not an object, or that has half a
-// surrogate pair.
+// True if callers can read the member. Many clients refuse the whole answer if a member is not an object, or has a lone surrogate.
 static bool is_readable(struct span key, struct span value)
 {
     struct buf masked = {0};
@@ -64,7 +63,8 @@ static void put_members(struct span object, struct map *taken, struct buf *out)
     }
 }
 
-// One capability, merged from the servers that this caller can see: of members with the same name the first counts.
+// Puts one capability, merged from the servers that are visible to this caller. The first of several members with the same name is
+// used.
 static void put_declared(const struct call *call, const char *capability, struct buf *out)
 {
     struct map taken = {0};

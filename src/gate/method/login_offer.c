@@ -1,5 +1,5 @@
-// Owns offering a connect link to a caller whose call failed for want of a grant: in the error of the call, in the form its
-// client understands.
+// Owns the offer of a connect link to a caller whose call failed for lack of a grant. The link is put into the error of the call, in
+// the form that the client understands.
 #include "base/log.h"
 #include "base/scan.h"
 #include "base/secret.h"
@@ -10,7 +10,7 @@
 struct login_offer {
     struct call *call;
     struct connect_offer *offer;
-    char elicitation[SESSION_ID_LEN + 1];  // "": the client does not know requests to open a URL
+    char elicitation[SESSION_ID_LEN + 1];  // "": the client does not support elicitation by URL
 };
 
 static void put_member(struct buf *out, const char *name, const char *value)
@@ -21,12 +21,12 @@ static void put_member(struct buf *out, const char *name, const char *value)
 
 static const struct server *server_of(const struct call *call) { return upstream_server(call->link->upstream); }
 
-// What the caller is to do, for people.
+// Puts the request to connect the account, as text for the user.
 static void put_request(const struct call *call, struct buf *out)
 {
     if (call->unconnected)
-        buf_printf(out, "No connected server has this; not connected yet: %s. ", call->unconnected);
-    buf_printf(out, "Connect your account at \"%s\" to go on", server_of(call)->name);
+        buf_printf(out, "No connected server has this item; not connected yet: %s. ", call->unconnected);
+    buf_printf(out, "Connect your account at \"%s\" to continue", server_of(call)->name);
 }
 
 static void put_elicitation(struct call *call, const char *url)
@@ -70,16 +70,16 @@ static void on_stored(void *arg, const char *url)
     call_resume(call);
 }
 
-// No link would help.
+// The error for a server that refuses every scope; a connect link would not help.
 static void put_scope_refused(struct call *call)
 {
     struct buf text = {0};
     const char *server = server_of(call)->name;
     buf_printf(&text,
-               "Server \"%s\" asks for more access to your account, although it was given more %d times for this: "
+               "Server \"%s\" requires more access to your account, although more was granted %d times; "
                "connecting again does not help",
                server, CONNECT_OFFER_SCOPE_REQUESTS);
-    log_warn("a server wants more scope again and again", LOG_STR("server", server),
+    log_warn("server repeatedly requires more scope", LOG_STR("server", server),
              LOG_STR("subject", call->identity->subject));
     call->error_text = arena_copy(&call->arena, buf_span(&text));
     buf_clear(&call->error_data);

@@ -1,7 +1,7 @@
-// Owns narrowing a listed tool's inputSchema to the values its caller may pass: an `enum` more, or a shorter one.
+// Owns narrowing a listed tool's inputSchema to the values that its caller may pass, by adding or shortening an `enum`.
 //
-// Every other byte stays as the server sent it. What cannot be narrowed in a way that surely stays wide enough is left
-// alone: the call itself is decided by the policy, whatever the list said.
+// Every other byte stays as the server sent it. A schema that cannot be narrowed without the risk of excluding an allowed value stays
+// unchanged. The policy decides the call itself, independently of the list.
 #include "base/arena.h"
 #include "base/scan.h"
 #include "mcp/rewrite.h"
@@ -17,7 +17,7 @@ struct narrowing {
     size_t count;
 };
 
-// ---- where ----------------------------------------------------------------------------------
+// ---- paths ----------------------------------------------------------------------------------
 
 // The next token of a JSON Pointer, unescaped in place; *at moves to the '/' of the one after it, or to the end.
 static const char *next_token(char **at)
@@ -46,12 +46,12 @@ static bool put_path(struct narrowing *all, const char *pointer, struct rewrite_
         rule->path[depth++] = "properties";
         rule->path[depth++] = next_token(&at);
         if (strcmp(rule->path[depth - 1], "*") == 0 || strncmp(rule->path[depth - 1], "*:", 2) == 0)
-            return false;  // to rewrite_json elements of an array
+            return false;  // rewrite_json() takes it for the elements of an array
     }
     return depth > 1;
 }
 
-// Is one of the pointers a part of this one? The outer one is enough, and only one can be rewritten.
+// True if another pointer is a prefix of this one. Then only the outer one is rewritten.
 static bool is_inside(const json_t *narrowing, const char *pointer)
 {
     const char *other;
@@ -64,7 +64,7 @@ static bool is_inside(const json_t *narrowing, const char *pointer)
     return false;
 }
 
-// ---- what -----------------------------------------------------------------------------------
+// ---- values ---------------------------------------------------------------------------------
 
 static void put_values(const json_t *values, struct buf *out)
 {
@@ -73,7 +73,7 @@ static void put_values(const json_t *values, struct buf *out)
     free(text);
 }
 
-// An element of an enum that the caller may pass; one that cannot be read stays.
+// True if the caller may pass this element of an enum. An element that cannot be read is kept.
 static bool is_allowed(const json_t *values, struct span element)
 {
     json_t *value = json_loadb(element.at, element.len, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
@@ -82,7 +82,7 @@ static bool is_allowed(const json_t *values, struct span element)
     return allowed;
 }
 
-// The elements of the server's own enum that are left. False: none, or all.
+// Puts the elements of the server's own enum that are left. False: no element is left, or all are.
 static bool put_shorter(const json_t *values, struct span list, struct buf *out)
 {
     struct scan_walk walk = scan_walk(list);
@@ -100,7 +100,7 @@ static bool put_shorter(const json_t *values, struct span list, struct buf *out)
     return kept > 0 && kept < all;
 }
 
-// One property's schema.
+// Narrows the schema of one property.
 static bool narrow_property(void *arg, int what, struct span raw, struct buf *out)
 {
     const struct narrowing *all = arg;

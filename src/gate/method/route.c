@@ -1,23 +1,23 @@
-// Owns whom a method concerns: the server behind a name, a URI, a reference or a task, as the caller sees it.
+// Owns routing: finds the server of a name, a URI, a reference or a task, as the caller sees it.
 #include "base/scan.h"
 #include "gate/session/permit.h"
 #include "rows.h"
 
-#define DOUBTED_PART 10  // of timeouts.list
+#define DOUBTED_PART 10  // the fraction of timeouts.list for a list in doubt
 
 // ---- waiting for lists ----------------------------------------------------------------------
 
 static void on_waited_enough(struct loop_timer *timer) { call_resume(timer->arg); }
 
-// Whether the call needs the lists of a server: all lists, or those that may have a name that is not listed.
+// True if the call needs the lists of this server: for a list, or for an unlisted name that may be there.
 static bool needs(const struct call *call, const struct link *link, enum catalog_kind kind, struct span name)
 {
     return (!name.at || view_may_have(call->scope->view, kind, link->source, name)) &&
            visibility_allowed(call->session, link);
 }
 
-// Once for each call. A user may have logged in to a server since it was last tried, and a call may have changed its
-// lists: the next list or call finds out.
+// Called once for each call. Retries servers that needed a login, because the user may have logged in since, and fetches lists
+// again that an earlier call may have changed.
 static void look_again(struct call *call, enum catalog_kind kind, struct span name)
 {
     call->asked_ms = loop_now(call->gate->loop);
@@ -27,10 +27,10 @@ static void look_again(struct call *call, enum catalog_kind kind, struct span na
             source_doubt(call->scope->links[i]->source, kind);
 }
 
-// When the call stops waiting for pending lists; 0: it needs none of them. A call of an unknown name waits for a server
-// that starts for the first time as long as the start may take. A list, and a call where a server only changed its
-// lists, wait for `timeouts.list`; a list that may not have changed at all is known well enough after a fraction of
-// that. The time counts from when the list became pending, so only the first callers wait for a slow server.
+// When the call stops waiting for pending lists; 0: it need not wait. A call of an unknown name waits for a server that starts for the
+// first time as long as the start may take. A list request, and a call where a server only changed its lists, wait for
+// `timeouts.list`, or for a fraction of it if the list may not have changed at all. The time counts from when the list became pending,
+// so only the first callers wait for a slow server.
 static int64_t wait_until(const struct call *call, enum catalog_kind kind, struct span name)
 {
     int64_t until = 0, list_ms = call->gate->config->timeouts.list_ms;
@@ -48,8 +48,8 @@ static int64_t wait_until(const struct call *call, enum catalog_kind kind, struc
     return until;
 }
 
-// Before a list goes out, or a name that is not listed is said to be unknown. PHASE_WAIT: call_resume() comes when a list
-// has been fetched, or when the time is over. Each list that comes wakes all calls that wait, so their number is bounded.
+// Called before a list is sent, and before an unlisted name is reported as unknown. PHASE_WAIT: call_resume() follows when a list has
+// been fetched, or when the time is over. Each fetch wakes all calls that wait, so their number is bounded.
 static enum phase_result wait_for_lists(struct call *call, enum catalog_kind kind, struct span name)
 {
     scope_warm(call->session, true);
@@ -72,14 +72,14 @@ enum phase_result route_lists(struct call *call)
 {
     struct span cursor;
     if (params_find(&call->params, NULL, "cursor", &cursor))
-        return PHASE_NEXT;  // of a list that was begun: what is new would end it
+        return PHASE_NEXT;  // a later page: a new list would invalidate its cursor
     return wait_for_lists(call, permit_listed_kind(call->method), (struct span){0});
 }
 
 // ---- names and URIs -------------------------------------------------------------------------
 
-// Without a prefix anything may be a server's own that the caller has not connected. Nobody can tell which one's: the
-// first that the caller may ask is to be connected, and the error names them all. NULL: there is none.
+// Without a prefix an unknown name may belong to any server that the user has not connected. Returns the first of them that the
+// caller may use, whose connection the error requests; the error names all of them. NULL: no such server.
 static struct link *find_unconnected(struct call *call, enum catalog_kind kind, struct span name)
 {
     enum policy_kind asked;
@@ -103,7 +103,7 @@ static struct link *find_unconnected(struct call *call, enum catalog_kind kind, 
     return first;
 }
 
-// Servers drop or replace a lone surrogate, so what the policy would judge is not what they would see.
+// Servers drop or replace a lone surrogate, so they would see another name than the policy.
 static enum phase_result fail_half(struct call *call, struct span text)
 {
     call->target = text;
@@ -122,7 +122,7 @@ static enum phase_result find_named(struct call *call, enum catalog_kind kind, s
         enum phase_result waited = wait_for_lists(call, kind, exposed);
         if (waited != PHASE_NEXT)
             return waited;
-        // A server whose lists never came may still own the name: then "unavailable" is the truth, or why it was not started.
+        // A server whose lists were never loaded may own the name. Then the error is "unavailable", or why it was not started.
         struct span original;
         const struct source *owner = view_unlisted(call->scope->view, kind, exposed, &original);
         struct link *link = owner ? scope_link(call->scope, owner) : find_unconnected(call, kind, original = exposed);
@@ -169,7 +169,7 @@ static enum phase_result find_uri(struct call *call, struct span uri)
 {
     struct buf original = {0};
     if (has_controls(uri))
-        return call_fail(call, ERR_INVALID_PARAMS, "a URI has no control characters");
+        return call_fail(call, ERR_INVALID_PARAMS, "a URI must not contain control characters");
     if (scan_has_half(uri))
         return fail_half(call, uri);
     struct source *source = view_route_uri(call->scope->view, uri, &original);

@@ -1,10 +1,10 @@
-// Owns large answers of servers: they become answers to callers without being copied, and a worker thread looks through those
-// that may have something to translate.
+// Owns large answers of servers: passes them on to callers without a copy, and has a worker thread translate those that may contain
+// names or ids to translate.
 //
-// The worker gets all it needs with the job, so that the call, its session and its server may end meanwhile.
+// The job contains everything that the worker needs, so that the call, its session and its server may end meanwhile.
 //
-// An answer in which nothing was translated keeps its place: the envelope for the caller overwrites that of the server, if it
-// fits there. Then the answer is one run of bytes, which the HTTP face sends together with its head.
+// An answer without translated parts stays in place: the envelope for the caller overwrites that of the server, if it fits. Then the
+// answer is contiguous, and the HTTP face sends it together with its head.
 #include "base/mem.h"
 #include "base/scan.h"
 #include "rows.h"
@@ -12,16 +12,16 @@
 
 struct shaping {
     struct offload_job job;
-    struct call *call;  // NULL: it is over
+    struct call *call;  // NULL: the call is over
     struct blob *owner;
-    struct span message;  // of the server: `text` and its envelope
+    struct span message;  // of the server: `text` with its envelope
     struct span text;     // the result, or the error object
     bool error;
-    struct shape shape;  // of `arena`
+    struct shape shape;  // a deep copy in `arena`
     struct arena arena;
     struct identity *identity;
     struct pieces out;
-    struct span task;  // raw id of the task that was made; at is NULL without
+    struct span task;  // raw id of the new task; at is NULL without a task
 };
 
 static void shaping_free(struct shaping *shaping)
@@ -62,7 +62,7 @@ static bool is_unchanged(const struct shaping *shaping)
            out->parts[0].text.len == shaping->text.len;
 }
 
-// Writes the envelope around the text, over the server's. False: there is not enough space for it.
+// Writes the envelope around the text, over the server's envelope. False: it does not fit.
 static bool wrap_in_place(struct shaping *shaping, struct span before, struct span after)
 {
     struct span message = shaping->message, text = shaping->text;
@@ -86,7 +86,7 @@ static void wrap_in_parts(struct pieces *out, struct span before, struct span af
     blob_unref(inner);
 }
 
-// The order of the members is that of every other answer (docs/fidelity.md, `envelope`), wherever the server put its id.
+// The members have the order of all other answers (docs/fidelity.md, `envelope`), not that of the server.
 static void wrap(struct shaping *shaping, struct span id)
 {
     struct buf before = {0};

@@ -1,8 +1,8 @@
-// Owns tasks/list over all servers: every page of every server, and of them the caller's own tasks.
+// Owns tasks/list over all servers: fetches every page of every server, and keeps the caller's own tasks.
 //
-// A server gets the params of the caller. The one page of one server is passed on as it is, but for the tasks of
-// others. What several say besides their tasks is merged, `_meta` member by member: of two with the same name the first
-// counts, in the order of the configuration.
+// A server gets the params of the caller. A single page of a single server is passed on unchanged, without the tasks of others. The
+// other members of several results are merged, and `_meta` member by member. The first of two members with the same name is used, in
+// the order of the configuration.
 #include "base/scan.h"
 #include "mcp/rewrite.h"
 #include "rows.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #define TASK_PAGES_MAX 100
-#define TASK_REST_MAX ((size_t)64 << 10)  // of one server, besides its tasks; what goes beyond that is left out
+#define TASK_REST_MAX ((size_t)64 << 10)  // bytes of one server's other members; the rest is omitted
 
 struct task_page {
     struct task_page *next;  // in the order of the configuration
@@ -23,10 +23,9 @@ struct task_page {
     struct buf only;        // the whole result, if there is one page
 };
 
-// ---- to a server ----------------------------------------------------------------------------
+// ---- requests -------------------------------------------------------------------------------
 
-// The params of the caller, with the cursor (raw, or nothing) as their first member. Without both, the request has no
-// params.
+// Puts the params of the caller, with the cursor (raw, or empty) as their first member. Without either, the request has no params.
 static void put_params(struct task_page *page, struct span cursor, struct pieces *out)
 {
     struct call *call = page->call;
@@ -66,7 +65,7 @@ static void ask_page(struct task_page *page, struct span cursor)
     upstream_request_send_message(&page->request, pieces_take(&text));
 }
 
-// ---- and back -------------------------------------------------------------------------------
+// ---- results --------------------------------------------------------------------------------
 
 static void gather_tasks(struct task_page *page, struct span tasks)
 {
@@ -87,7 +86,7 @@ static void gather_tasks(struct task_page *page, struct span tasks)
     }
 }
 
-// All members of an object but those named, as far as there is room.
+// Appends all members of an object except those in `but`, up to TASK_REST_MAX.
 static void gather_members(const struct task_page *page, struct span object, const char *const *but, struct buf *out)
 {
     struct scan_walk walk = scan_walk(object);
@@ -115,7 +114,7 @@ static bool put_own(void *arg, int what, struct span tasks, struct buf *out)
     return true;
 }
 
-// True: there is another page, which was asked for.
+// True: another page was requested.
 static bool gather(struct task_page *page, struct span result)
 {
     static const char *const ours[] = {"tasks", "nextCursor", "_meta", NULL}, *const related[] = {PARAMS_RELATED, NULL};
@@ -149,7 +148,7 @@ static void on_task_page(struct upstream_request *request, const struct upstream
 
 // ---- the answer -----------------------------------------------------------------------------
 
-// Members without their braces, but for those whose names are known already; with a comma before each.
+// Puts members without braces, each with a comma before it, and skips names that are already known.
 static void put_members(struct map *known, struct span members, struct buf *out)
 {
     struct buf object = {0};
@@ -219,11 +218,12 @@ static void ask_all(struct call *call)
 enum phase_result task_list_merged(struct call *call)
 {
     struct span cursor;
-    if (params_find(&call->params, NULL, "cursor", &cursor))  // there is one page, so none was given out
+    if (params_find(&call->params, NULL, "cursor",
+                    &cursor))  // the result has one page, so the gateway never sent a cursor
         return call_fail(call, ERR_BAD_CURSOR, "cursor");
     if (call->state == CALL_OPEN) {
         call_set_state(call, CALL_DISPATCHED);
-        call->pages_out = 1;  // ours, until all are sent
+        call->pages_out = 1;  // keeps the call from being resumed until all requests are sent
         ask_all(call);
         if (--call->pages_out)
             return PHASE_WAIT;

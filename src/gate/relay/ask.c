@@ -1,10 +1,9 @@
-// Owns questions of servers to callers (sampling, elicitation, roots, and the tasks made of them): finding the caller,
-// carrying the question there and the answer back, and answering for callers who cannot or are gone.
+// Owns questions of servers to callers (sampling, elicitation, roots, and tasks of them): finds the caller, passes on the question
+// and the answer, and answers for callers that do not support the question or have disconnected.
 //
-// Which caller? The one whose call's own stream brought the question; else the session that has the
-// server to itself; else the only session with a call in flight there. Otherwise nobody, and the server
-// gets a refusal: a guess would show one person's question to another. Without a call, which was allowed, the
-// policy decides whether the server is visible to that session at all.
+// The caller is, in this order: the caller of the call on whose own stream the question came; the session that has the server to
+// itself; the only session with a call in flight at the server. Otherwise the question is refused, because a guess could show a
+// question to the wrong user. Without a call, which the policy has allowed, the server must be visible to the session.
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pieces.h"
@@ -18,17 +17,17 @@
 #define ELICITED_MAX 1000
 
 struct ask {
-    uint64_t id;  // towards the caller
+    uint64_t id;  // as the caller sees it
     struct link *link;
     struct session *session;
     enum method method;
     char *server_id;     // raw
     char *server_token;  // raw progressToken of the server, or NULL
-    uint64_t request;    // id of the call's request, on whose stream it was asked; 0: on the session's own
+    uint64_t request;    // id of the request on whose stream the question came; 0: on the session's own stream
     struct loop_timer timer;
 };
 
-// Answers for a caller that is not there or cannot.
+// Answers in place of a caller that has disconnected or does not support the question.
 static void refuse(struct upstream *upstream, struct span id, enum method method, int code, const char *why)
 {
     if (method == METHOD_ROOTS_LIST)
@@ -56,7 +55,7 @@ static void ask_end(struct ask *ask)
     loop_reap(gate->loop, ask, ask_free);
 }
 
-// Takes it back where it was asked, as long as that is there.
+// Sends the caller notifications/cancelled where the question was sent, if that stream still exists.
 static void tell_cancelled(const struct ask *ask, struct span params)
 {
     char id[24];
@@ -82,8 +81,8 @@ static void on_too_late(struct loop_timer *timer)
 
 // ---- finding the caller ---------------------------------------------------------------------
 
-// If the question belongs to a task that is known, only calls of its owner count, and first the one that waits for its
-// result.
+// Finds the only call in flight. If the question belongs to a known task, only calls of its owner count, and a call that waits for
+// the task's result comes first.
 static struct call *only_call(const struct link *link, struct span params)
 {
     struct call *found = NULL;
@@ -103,7 +102,7 @@ static struct call *only_call(const struct link *link, struct span params)
     return several ? NULL : found;
 }
 
-// Why the caller cannot be asked that; NULL: it can. The code is for questions that no answer stands in for.
+// Why the caller cannot be asked; NULL: it can. `code` is for questions that have no default answer.
 static const char *cannot(const struct link *link, const struct session *session, const struct message *message,
                           int *code)
 {
@@ -116,9 +115,10 @@ static const char *cannot(const struct link *link, const struct session *session
                : roots_may_pass(link, session) ? NULL
                                                : "several identities use this server";
     if (method == METHOD_SAMPLING)
-        return !can->sampling                                               ? "the caller does not sample"
-               : scan_find(params, "tools", &value) && !can->sampling_tools ? "the caller samples without tools"
-                                                                            : NULL;
+        return !can->sampling ? "the caller does not support sampling"
+               : scan_find(params, "tools", &value) && !can->sampling_tools
+                   ? "the caller does not support sampling with tools"
+                   : NULL;
     if (caller_task_asks(method))
         return caller_task_problem(link, session, message, code);
     if (method == METHOD_ELICIT)
@@ -146,7 +146,7 @@ static bool translate(void *arg, int what, struct span raw, struct buf *out)
     const struct ask_rewrite *rewrite = arg;
     struct ask *ask = rewrite->ask;
     if (what == PART_TOKEN && raw.len > PARAMS_TOKEN_MAX)
-        return false;  // progress of the caller leads nowhere then
+        return false;  // the caller's progress is then not passed on
     if (what == PART_TOKEN) {
         ask->server_token = mem_span(raw);
         buf_put_int(out, (int64_t)ask->id);
@@ -154,7 +154,7 @@ static bool translate(void *arg, int what, struct span raw, struct buf *out)
     }
     if (ask->method != METHOD_ELICIT || !rewrite->name_server || !scan_is_string(raw))
         return false;
-    // People must see who asks. The text itself stays as it was sent.
+    // The user must see which server asks. The text itself stays unchanged.
     struct buf text = {0};
     buf_printf(&text, "[%s] ", upstream_server(ask->link->upstream)->name);
     scan_put_before(buf_span(&text), raw, out);
@@ -172,7 +172,7 @@ static void remember_elicitation(struct link *link, const struct session *sessio
     free(map_put(&link->elicited, raw, mem_string(session->id)));
 }
 
-// A server may refuse until something was done at a URL (-32042), and tell when it is.
+// A server may refuse a call until the user has opened a URL (-32042), and notify when the elicitation is complete.
 void ask_note_error(struct link *link, const struct session *session, struct span error)
 {
     struct span code, data, list, one;
@@ -224,7 +224,7 @@ void ask_start(struct link *link, const struct message *message, struct upstream
 {
     enum method method = method_find(message->method);
     struct call *call = origin ? call_of_request(link, origin) : NULL;
-    // A question on the stream of a request of our own (a list we fetched) belongs to no caller.
+    // A question on the stream of the gateway's own request, such as the fetch of a list, belongs to no caller.
     if (!call && (link->owner || !origin))
         call = only_call(link, message->params);
     struct session *session = call ? call->session : link->owner;
@@ -251,7 +251,7 @@ void ask_start(struct link *link, const struct message *message, struct upstream
     if (method == METHOD_ELICIT)
         remember_elicitation(link, session, message->params);
     put_question(ask, message, &text);
-    // While a person thinks, the call that asked does not time out.
+    // The call does not time out while the user answers.
     if (call)
         upstream_request_hold(&call->request, session->gate->config->timeouts.ask_ms);
     if (call && call->session == session) {
@@ -269,7 +269,7 @@ static struct ask *find(struct session *session, struct span raw)
     return span_to_u64(raw, &id) ? map_find(&session->asks, map_key_u64(&id)) : NULL;
 }
 
-// The last open question is answered: the calls of this caller have their usual time again.
+// After the last open question: the calls of this caller get their usual timeout again.
 static void let_go(const struct ask *ask)
 {
     list_each(node, &ask->link->calls) {
@@ -279,7 +279,7 @@ static void let_go(const struct ask *ask)
     }
 }
 
-// What the caller answered, under the id of the server; a large one stays in the body.
+// Puts the caller's answer under the server's id. A large answer is not copied.
 static struct blob *translate_answer(const struct ask *ask, const struct message *message, struct blob *body)
 {
     struct pieces text = {0};
@@ -332,7 +332,7 @@ void ask_on_answer(struct session *session, const struct message *message, struc
 void ask_on_invalid(struct session *session, struct message *message)
 {
     struct ask *ask = session && message->role != MESSAGE_ASKS ? find(session, message->id) : NULL;
-    // An error with the id of the question would be read as the answer to a request.
+    // The caller would read an error with the id of the question as the answer to a request of its own.
     if (ask || message->role == MESSAGE_ANSWERS)
         message->id = (struct span){0};
     if (!ask)
@@ -348,7 +348,7 @@ void ask_on_progress(struct call *call, struct span token)
         loop_timer_set(call->gate->loop, &ask->timer, call->gate->config->timeouts.ask_ms);
 }
 
-// The server takes a question back.
+// The server cancels a question.
 void ask_on_cancelled(struct link *link, struct span params)
 {
     struct span id;
@@ -364,7 +364,7 @@ void ask_drop_session(struct session *session)
     void *value;
     for (size_t at = 0; map_next(&session->asks, &at, NULL, &value);) {
         struct ask *ask = value;
-        refuse(ask->link->upstream, span_of(ask->server_id), ask->method, -32603, "the caller is gone");
+        refuse(ask->link->upstream, span_of(ask->server_id), ask->method, -32603, "the caller has disconnected");
         ask_end(ask);
     }
 }
@@ -374,7 +374,7 @@ void ask_drop_link(struct link *link)
     void *value;
     for (size_t at = 0; map_next(&link->asks, &at, NULL, &value);) {
         struct ask *ask = value;
-        tell_cancelled(ask, span_of("{\"requestId\":0,\"reason\":\"the server is gone\"}"));
+        tell_cancelled(ask, span_of("{\"requestId\":0,\"reason\":\"the server has disconnected\"}"));
         ask_end(ask);
     }
 }

@@ -1,8 +1,7 @@
-// Owns tasks that callers run for servers (2025-11-25): samplings and elicitations that they answered with a task.
+// Owns tasks that callers run for servers (2025-11-25): sampling and elicitation requests that they answered with a task.
 //
-// A caller has one set of task ids for all servers behind the gateway. So each link remembers those that were made for
-// its own questions, and its server can ask about no others. Only a server with isolation `session` gets the capability
-// `tasks` of its caller.
+// A caller has one set of task ids for all servers behind the gateway. So each link remembers the tasks of its own questions, and
+// its server can only ask about these. Only a server with isolation `session` gets the capability `tasks` of its caller.
 #include "base/scan.h"
 #include "room.h"
 
@@ -47,7 +46,7 @@ const char *caller_task_problem(const struct link *link, const struct session *s
                                                                         : "no question of this server made this task";
 }
 
-// Written anew, so that the caller reads the id that was checked, whatever else stands in there.
+// Makes new params, so that the caller reads the id that was checked, even if the server's params are ambiguous.
 void caller_task_put_params(enum method method, struct span params, struct buf *out)
 {
     const char *const members[] = {method == METHOD_TASKS_LIST ? "cursor" : "taskId", "_meta"};

@@ -1,11 +1,11 @@
-// Owns what happens when a server does something on its own: comes up, goes down, changes its lists, says or asks something.
+// Owns the handlers for events of servers: start, loss, changes of lists, notifications and questions.
 #include "base/log.h"
 #include "base/scan.h"
 #include "gate/session/permit.h"
 #include "gate/session/server_runtime.h"
 #include "room.h"
 
-// Calls that wait for the lists of a scope with this link. What one of them sets off may end scopes and sessions.
+// Resumes calls that wait for the lists of a scope with this link. A resumed call may end scopes and sessions.
 static void wake_waiters(const struct link *link)
 {
     struct list woken;
@@ -22,7 +22,7 @@ static void wake_waiters(const struct link *link)
         call_resume(list_entry(woken.next, struct call, wait_node));
 }
 
-// Nobody will see these, whatever the rules say.
+// Warns about resources that no rule can make visible.
 static void warn_hidden(const struct link *link, const struct source *source, unsigned kinds)
 {
     struct span first = {0};
@@ -50,7 +50,8 @@ static void on_source_change(void *arg, struct source *source, unsigned kinds)
             warn_hidden(link, source, kinds);
         list_each(node, &link->uses)
             view_dirty(list_entry(node, struct scope_use, node)->scope->view, kinds);
-        relay_lists_changed(link, kinds);  // before those who wait for the lists get them: they need not hear of it
+        relay_lists_changed(link,
+                            kinds);  // before waiting calls get the lists, so that their sessions are not notified
     }
     known_note(link);
     wake_waiters(link);

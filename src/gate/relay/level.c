@@ -1,11 +1,11 @@
-// Owns MCP's log levels: their names, and which one each server is asked for.
+// Owns MCP's log levels: their names, and the level of each server.
 //
-// A lower level is asked for at once. Whether a higher one would do takes a walk over all sessions of the server, so that is
-// left for the next sweep: sessions come and go by the thousand.
+// A lower level is set at once. Raising a level requires a walk over all sessions of the server, so it is left for the next sweep:
+// thousands of sessions may end in a short time.
 #include "base/scan.h"
 #include "room.h"
 
-#define LEVEL_UNSET 1  // info: what a session that never set a level is taken to want
+#define LEVEL_UNSET 1  // info: the level of a session that never set one
 
 static const char *const names[] = {"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"};
 

@@ -1,4 +1,4 @@
-// Owns what follows when a session may see more or less than before: a policy, a rule's expiry or its caller's roles changed.
+// Owns the update of sessions after a change of visibility: by a new policy, an expired rule, or other roles of the caller.
 #include "base/clock.h"
 #include "room.h"
 #include <stdlib.h>
@@ -8,7 +8,7 @@ static void recheck(struct session *session)
 {
     subscription_recheck(session);
     roots_recheck(session);
-    relay_list_changed(session, ~0U);  // what it may see may have changed
+    relay_list_changed(session, ~0U);  // the visible items may have changed
 }
 
 void recheck_tenant(struct gate *gate, struct tenant *tenant)

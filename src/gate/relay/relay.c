@@ -1,5 +1,5 @@
-// Owns what servers say without being asked: list changes, resource updates, logs, task news, and the
-// progress of tasks whose call is over. Each goes to the callers who should hear it, and to nobody else.
+// Owns notifications of servers: list changes, resource updates, logs, status of tasks, and progress of tasks after
+// the end of their calls. Each is passed only to the sessions that it concerns.
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -51,7 +51,7 @@ static bool tell_changes(struct fan_out *fan_out, struct session *session)
 
 void relay_lists_changed(struct link *link, unsigned kinds)
 {
-    // The same news that has not set out yet takes this along.
+    // A queued fan-out of the same kind that has not started yet includes these kinds.
     struct list *last = link->fan_outs.prev;
     struct fan_out *queued = last == &link->fan_outs ? NULL : list_entry(last, struct fan_out, node);
     if (queued && queued->tell == tell_changes && !queued->use)
@@ -62,7 +62,7 @@ void relay_lists_changed(struct link *link, unsigned kinds)
 
 // ---- to one caller or several ---------------------------------------------------------------
 
-// The session's only call in flight on this link: what the server says now most likely belongs to it.
+// The session's only call in flight on this link, which a notification of the server most likely belongs to.
 static struct call *call_in_flight(const struct session *session, const struct link *link)
 {
     struct call *found = NULL;
@@ -132,7 +132,7 @@ static bool tell_log(struct fan_out *fan_out, struct session *session)
     return true;
 }
 
-// Of a task: for its owner alone.
+// A log message of a task is only for its owner.
 static bool tell_task_log(struct fan_out *fan_out, struct session *session)
 {
     if (session->state != SESSION_READY || fan_out->level < session->level ||
@@ -165,7 +165,7 @@ static void relay_log(struct link *link, const struct message *message, struct c
 
 // ---- the rest -------------------------------------------------------------------------------
 
-// A task's news goes to the sessions of its owner, while the policy lets the owner use anything of its server.
+// The status of a task goes to the sessions of its owner, while the policy allows the owner anything of the server.
 static bool tell_status(struct fan_out *fan_out, struct session *session)
 {
     const struct link *link = fan_out->link;

@@ -1,22 +1,21 @@
-// Owns whose roots a shared server may have: those of one identity, while no other identity uses it.
+// Owns the roots of shared servers: a shared server may have the roots of one identity, while no other identity uses it.
 //
-// Roots are paths of one person, and a server keeps them for all callers that it serves. So roots are passed on only if
-// every session that may use the server belongs to the same identity. When another identity comes, the server gets
-// `roots/list_changed` before a call of that identity; it asks again, and is answered with an empty list.
+// Roots are paths of one user, and a server keeps them for all callers that it serves. So roots are passed on only if every session
+// that may use the server belongs to the same identity. When another identity arrives, the server gets `roots/list_changed` before a
+// call of that identity. It asks again, and is answered with an empty list.
 //
-// Some servers take roots as what they may touch, in place of what their operator configured. So callers that prove who
-// they are, of whom there may be many, are asked only while a call of theirs is in flight. A gateway without
-// authentication serves one person: its only session is asked at any time, and the server hears of changes, as if there
-// were no gateway.
+// Some servers use roots as the paths that they may access, in place of the paths that their operator configured. So authenticated
+// callers are asked only while one of their calls is in flight. A gateway without authentication serves one user: its only session is
+// asked at any time, and the server is notified of changes, as without a gateway.
 #include "room.h"
 
-#define SESSIONS_MAX 1000  // of a server: with more of them, it is taken as used by others
+#define SESSIONS_MAX 1000  // of a server: with more sessions, it counts as used by several identities
 
 static bool is_shared(const struct link *link) { return !link->owner; }
 
 static void tell_changed(const struct link *link, struct span params)
 {
-    if (upstream_state(link->upstream) == UPSTREAM_READY)  // one that starts asks of itself
+    if (upstream_state(link->upstream) == UPSTREAM_READY)  // a server that is starting will ask by itself
         upstream_message_notify(link->upstream, method_text(METHOD_ROOTS_CHANGED), params);
 }
 
@@ -27,10 +26,10 @@ static void set_holder(struct link *link, const struct identity *identity)
     identity_unref(old);
 }
 
-// Who uses a server.
+// The sessions that use a server.
 struct users {
     struct session *first;    // NULL: no session uses it
-    bool several, strangers;  // more sessions, of the same identity or of others
+    bool several, strangers;  // more sessions, of the same identity or of other identities
 };
 
 static struct users find_users(const struct link *link)
@@ -60,7 +59,7 @@ bool roots_may_pass(const struct link *link, const struct session *session)
     return users.first && !users.strangers && identity_same(users.first->identity, session->identity);
 }
 
-// One person's gateway.
+// True if the gateway serves one user, without authentication.
 static bool is_personal(const struct session *session) { return session->identity->proof == IDENTITY_ANONYMOUS; }
 
 struct session *roots_only_session(const struct link *link)
@@ -92,7 +91,7 @@ void roots_recheck(const struct session *session)
     }
 }
 
-// Those that asked for roots, and may have them.
+// Notifies a shared server that has asked for roots and may have them.
 static void tell_shared(const struct session *session, const struct link *link, struct span params)
 {
     if (is_shared(link) && link->roots_asked && visibility_allowed(session, link) && roots_may_pass(link, session))

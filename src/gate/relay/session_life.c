@@ -1,4 +1,4 @@
-// Owns the life of a session: what its caller declared when it began, and all that ends with it.
+// Owns the life of a session: the capabilities of its caller at its begin, and everything that ends with it.
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -30,7 +30,7 @@ static struct session_abilities read_abilities(struct span capabilities)
 
 void session_life_begin(struct session *session, enum revision revision, struct span capabilities)
 {
-    session_set_state(session, SESSION_LIVE);  // once, or it would be in its scope twice
+    session_set_state(session, SESSION_LIVE);  // only once, or it would be in its scope twice
     session->revision = revision;
     session->can = read_abilities(capabilities);
     session->capabilities = span_make(mem_span(capabilities), capabilities.len);
@@ -56,7 +56,7 @@ void session_life_end(struct session *session)
     if (session->state == SESSION_ENDED)
         return;
     session_set_state(session, SESSION_ENDED);
-    session->call_count++;  // so that it is here until the end of this function
+    session->call_count++;  // keeps it until the end of this function
     map_remove(&session->gate->sessions, span_of(session->id));
     tally_drop(&session->gate->session_counts, session->identity);
     session->tenant->session_count--;
@@ -89,7 +89,7 @@ void session_life_move(struct session *session)
     struct scope *old = session->scope;
     fan_out_session_ends(session);
     list_remove(&session->scope_node);
-    free(session->visibility.known);  // by links of the old one
+    free(session->visibility.known);  // indexed by the links of the old scope
     session->visibility.known = NULL;
     session->scope = scope_get(session->gate, session);
     list_append(&session->scope->sessions, &session->scope_node);

@@ -1,4 +1,4 @@
-// Owns resource subscriptions: each caller's, counted for each server and URI, renewed after a restart.
+// Owns resource subscriptions of callers: counted for each server and URI, and renewed after a restart of the server.
 #include "base/mem.h"
 #include "base/scan.h"
 #include "mcp/uri.h"
@@ -15,7 +15,7 @@ static void tell_server(struct link *link, enum method method, struct span uri)
     buf_release(&params);
 }
 
-// The key in session->subscribed. That of a URI begins with that of every URI that covers it.
+// Puts the key of session->subscribed. The key of a URI begins with the key of every URI that covers it.
 static void put_key(const struct link *link, struct span uri, struct buf *out)
 {
     buf_put(out, (const char *)&link, sizeof(struct link *));
@@ -44,7 +44,7 @@ void subscription_give_up(struct link *link, struct span uri)
         tell_server(link, METHOD_RESOURCES_UNSUBSCRIBE, uri);
 }
 
-// Takes it out of the session; the entry it had there stays valid for map_next().
+// Removes a subscription from the session. The position of map_next() stays valid.
 static void end(struct session *session, struct span key)
 {
     struct subscription *subscription = map_remove(&session->subscribed, key);
@@ -95,7 +95,7 @@ struct moving {
     char *uri;
 };
 
-// What moves is added when the walk is over: meanwhile nothing may be put into the map.
+// Moved subscriptions are added after the walk, because nothing may be put into the map during it.
 void subscription_move(struct session *session)
 {
     struct span key;
@@ -113,7 +113,7 @@ void subscription_move(struct session *session)
     }
     for (size_t i = 0; i < count; i++) {
         subscription_add(session, moving[i].to, span_of(moving[i].uri));
-        upstream_start(moving[i].to->upstream);  // which subscribes when it is ready
+        upstream_start(moving[i].to->upstream);  // it subscribes when it is ready
         free(moving[i].uri);
     }
     free(moving);
@@ -145,12 +145,12 @@ void subscription_recheck(struct session *session)
     }
 }
 
-// ---- news -----------------------------------------------------------------------------------
+// ---- updates --------------------------------------------------------------------------------
 
 #define PARTS_MAX 256  // of a URI: deeper than this, only a subscription to the URI itself covers it
 
-// Is one of the keys there that cover this one, of which the first `fixed` bytes are no URI? A key is covered by itself, and
-// by its beginnings that end before or after a slash, or before a query or a fragment.
+// True if one of the keys covers this one, whose first `fixed` bytes precede the URI. A key is covered by itself, and by its
+// prefixes that end before or after a slash, or before a query or a fragment.
 static bool any_covers(const struct map *keys, struct span key, size_t fixed)
 {
     if (!keys->count)
@@ -189,8 +189,8 @@ static bool tell_update(struct fan_out *news, struct session *session)
     return true;
 }
 
-// An update of something that nobody has subscribed to goes to all who have subscribed to anything there: the server may
-// spell its URIs in several ways.
+// An update of a URI without a subscription goes to all subscribers of the server, because the server may spell its URIs in several
+// ways.
 void subscription_fan_out(struct link *link, const struct message *message)
 {
     struct span raw;

@@ -1,14 +1,14 @@
-// Owns news of tasks (2025-11-25) that come before the answer that names the task.
+// Owns notifications about tasks (2025-11-25) that arrive before the answer that names the task.
 //
-// A server may speak of a task before it has answered the call that makes it, and over HTTP the answer may be
-// overtaken. So news of a task without an owner is kept while calls are out that were sent before it came and asked for
-// a task. It goes out right after the answer that names the task, because the owner learns the id from that. News that
-// no answer names is dropped.
+// A server may send a notification about a task before it answers the call that creates the task, and over HTTP the answer may be
+// overtaken. So a notification about a task without an owner is kept while earlier calls that asked for a task are open. It is
+// delivered right after the answer that names the task, because the owner learns the id from that answer. If no answer names the
+// task, the notification is dropped.
 #include "base/mem.h"
 #include "room.h"
 #include <stdlib.h>
 
-// For each server; beyond that the oldest is dropped.
+// Bounds for each server; above them the oldest notification is dropped.
 #define EARLY_MAX 100
 #define EARLY_BYTES ((size_t)256 << 10)
 
@@ -45,7 +45,7 @@ static void drop(struct early *early)
     early_free(early);
 }
 
-// The call that made the task and is not answered to its caller yet; NULL: none is.
+// The call that created the task, while it is not answered to its caller; otherwise NULL.
 static struct call *maker(const struct link *link, struct span id)
 {
     list_each(node, &link->task_calls) {
@@ -110,7 +110,7 @@ static void tell(struct link *link, struct span id)
     }
 }
 
-// What was said after the oldest of the calls that are left may still be about its task.
+// Drops notifications that arrived before the oldest open call was sent. Later ones may be about the task of that call.
 static void drop_unclaimed(struct link *link)
 {
     uint64_t oldest = list_empty(&link->task_calls)

@@ -1,15 +1,14 @@
-// Owns carrying what a server says to its sessions: so many of them a turn, and each in the order it was said.
+// Owns the fan-out of a server's messages to its sessions: a limited number in each turn, and in order.
 //
-// While a message is on its way, its server is paused, so nothing is queued but what came with it in one batch. All servers
-// share one slice of a turn and take turns at it, so that a server of one tenant does not hold up the callers of another.
-// Sessions and scopes may go meanwhile: they tell, and the place where it goes on is moved
-// (tests/unit/gate/relay/fan_out_test.c).
+// While a message is on its way, its server is paused, so only messages of the same batch can be queued behind it. All servers share
+// one slice of a turn in rotation, so that a server of one tenant does not delay the callers of another. Sessions and scopes may end
+// meanwhile: they notify this file, which moves the position (tests/unit/gate/relay/fan_out_test.c).
 #include "base/mem.h"
 #include "room.h"
 #include <stdlib.h>
 
-#define SLICE 1024     // work of one turn
-#define SLICE_TOLD 32  // of it for a session that is told, whose connection is then written to; one that is not costs 1
+#define SLICE 1024     // units of work in one turn
+#define SLICE_TOLD 32  // units for a session that gets the message, including the write; any other session takes 1
 
 static struct scope *scope_at(const struct list *use) { return list_entry(use, struct scope_use, node)->scope; }
 
@@ -31,7 +30,7 @@ static void go_to(struct fan_out *fan_out, struct list *use)
         fan_out->session = scope_at(use)->sessions.next;
 }
 
-// Tells sessions within what is left of the slice; true: all of them were told.
+// Delivers to sessions within the rest of the slice (`left`). True: all of them are done.
 static bool step(struct fan_out *fan_out, int *left)
 {
     while (!is_over(fan_out)) {
@@ -67,7 +66,7 @@ static void fan_out_end(struct fan_out *fan_out)
     loop_reap(fan_out->link->gate->loop, fan_out, fan_out_free);
 }
 
-// What is left of this turn's slice.
+// The rest of this turn's slice.
 static int *slice(struct gate *gate)
 {
     uint64_t turn = loop_turn(gate->loop);
@@ -116,7 +115,7 @@ static void run_link(struct link *link, int *left)
     if (!fan_out->use)
         go_to(fan_out, link->uses.next);
     list_remove(&link->fan_out_node);
-    list_append(&link->gate->fan_outs, &link->fan_out_node);  // the others come first now
+    list_append(&link->gate->fan_outs, &link->fan_out_node);  // behind the other servers
     if (!step(fan_out, left))
         return;
     fan_out_end(fan_out);
@@ -143,7 +142,7 @@ void fan_out_init(struct gate *gate)
     gate->fan_out = (struct loop_task){.run = on_turn, .arg = gate, .name = "notifications"};
 }
 
-// ---- what goes meanwhile --------------------------------------------------------------------
+// ---- sessions and scopes that end -----------------------------------------------------------
 
 static struct fan_out *current(const struct link *link)
 {

@@ -1,9 +1,8 @@
-// Owns what servers of one user or session declared, for the time until the next one of that user is up.
+// Owns the instructions and capabilities of servers of one user or session, until the next one for that user is up.
 //
-// `initialize` is answered without waiting for servers. A shared server is asked once and its link stays; one of a user
-// or session begins anew, so what the last one declared stands in for it until then. That may be confidential, so it is
-// kept for the identity that the server declared it to, in the same profile. Of a server that this identity saw nothing
-// of there, nothing is kept.
+// `initialize` is answered without waiting for servers. A shared server is started once, and its link stays. A server of a user or
+// session starts again each time, so the declarations of the last one are used until then. They may be confidential, so they are kept
+// for the identity that the server sent them to, in the same profile, and only if the server is visible to that identity there.
 #include "base/mem.h"
 #include "room.h"
 #include <stdlib.h>
@@ -60,7 +59,7 @@ void known_note(struct link *link)
     }
 }
 
-// NULL: the server itself has said it.
+// NULL: the server itself is up, or nothing is kept.
 static const struct known *find(const struct link *link, const struct session *session)
 {
     struct buf key = {0};

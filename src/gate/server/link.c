@@ -1,17 +1,18 @@
 // Owns links: servers as the gate uses them, from the first scope that needs one to the last.
 //
-// A link's key says who shares it: the tenant when its server is shared, the user when it is per user, the session when it is
-// per session. What servers say on their own goes to gate->events, which the files above give.
+// The key of a link names its sharers: the tenant for a shared server, the user or the session for the other isolations. Events of
+// servers go to gate->events, which is set by a file above this one.
 #include "auth/access/access.h"
 #include "auth/access/identity_assertion.h"
 #include "base/mem.h"
 #include "base/option_compare.h"
 #include "connect/audit.h"
 #include "connect/connect.h"
+#include "gate/session/server_runtime.h"
 #include "room.h"
 #include <stdlib.h>
 
-// What we declare to a server that serves everybody; callers that cannot are answered for.
+// The capabilities of the gateway towards a shared server. The gate answers for callers that do not support them.
 static const char all_capabilities[] = "{\"roots\":{\"listChanged\":true},\"sampling\":{\"context\":{},\"tools\":{}},"
                                        "\"elicitation\":{\"form\":{},\"url\":{}}}";
 
@@ -20,7 +21,7 @@ void link_put_key(const struct session *session, int isolation, struct buf *out)
     const struct identity *who = session->identity;
     buf_printf(out, "%s/", who->tenant);
     if (isolation == SERVER_PER_USER) {
-        char *user = grant_user(who);  // a slash in an issuer's URL is none between it and a subject
+        char *user = grant_user(who);  // escapes slashes, so that provider and subject stay separate
         buf_printf(out, "user/%s", user);
         free(user);
     }
@@ -47,7 +48,7 @@ static int64_t wait_for_issuer(void *arg, const char *issuer)
     return connect ? connect_limits_wait_for_issuer(connect, issuer) : 0;
 }
 
-// Whose grants: those of the caller and nobody else's, or those that the configuration gives to all of the tenant (H1, H13).
+// The access of the link: with the grants of this caller only, or the grants that the configuration gives to the tenant (H1, H13).
 static struct access *link_access(struct link *link, const struct server *server, const struct identity *who)
 {
     const struct gate *gate = link->gate;
@@ -103,7 +104,7 @@ struct link *link_get(struct gate *gate, const struct server *server, struct ses
         link->keys = assertion_keys_ref(gate->keys);
         link->tenant = tenant_ref(session->tenant);
         link->user = server->auth.mode == ACCESS_USER ? identity_ref(session->identity) : NULL;
-        // Anonymous callers cannot be told apart, so their processes count for none of them.
+        // Anonymous callers are indistinguishable, so their processes do not count for an identity.
         if (server->isolation != SERVER_SHARED && session->identity->proof != IDENTITY_ANONYMOUS)
             link->counted_for = identity_ref(session->identity);
         link->memory = budget_ref(server->isolation == SERVER_SHARED ? session->tenant->memory : session->memory);
@@ -178,7 +179,7 @@ static void on_link_closed(void *arg, struct upstream *upstream)
     loop_reap(link->gate->loop, link, link_free);
 }
 
-// No scope is left but while the gate closes down: then scopes forget the link.
+// Removes the link from its scopes. Only a gate that closes down still has any.
 static void leave_scopes(struct link *link)
 {
     list_each(node, &link->uses) {
@@ -228,7 +229,7 @@ static bool lists_equal(char *const *one, char *const *other)
     return (!one || !*one) == (!other || !*other);
 }
 
-// What a link takes from the configuration beside its server.
+// True if the settings that a link uses, other than those of its server, are equal in the new configuration.
 static bool has_same_surroundings(const struct link *link)
 {
     const struct config *began = link->config, *now = link->gate->config;
@@ -240,29 +241,61 @@ static bool is_current(const struct link *link)
 {
     const struct server *began = upstream_server(link->upstream);
     const struct server *now = server_find(link->tenant->servers, span_of(began->name));
-    return list_linked(&link->tenant->node) && now && !now->disabled &&
+    return list_linked(&link->tenant->node) && now && server_runtime_enabled(link->tenant, now) &&
            option_compare_equal(&server_options, began, now) && has_same_surroundings(link);
+}
+
+// One that no scope has ends at once; the others end with their last scope.
+static void retire(struct link *link)
+{
+    struct gate *gate = link->gate;
+    int64_t within_ms = gate->config->timeouts.shutdown_ms;
+    if (!link->refs) {
+        link_close(link, within_ms);
+        return;
+    }
+    map_remove(&gate->links, span_make(link->key, link->key_len));
+    link->retired_until_ms = loop_now(gate->loop) + within_ms;
+    list_append(&gate->retired, &link->retired_node);
 }
 
 void link_retire_stale(struct gate *gate)
 {
     void *value;
-    for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);) {
-        struct link *link = value;
-        if (is_current(link))
-            continue;
-        map_remove(&gate->links, span_make(link->key, link->key_len));
-        link->retired_until_ms = loop_now(gate->loop) + gate->config->timeouts.shutdown_ms;
-        list_append(&gate->retired, &link->retired_node);
+    for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);)
+        if (!is_current(value))
+            retire(value);
+}
+
+bool link_is_of(const struct link *link, const struct tenant *tenant, const char *server)
+{
+    return link->tenant == tenant && strcmp(upstream_server(link->upstream)->name, server) == 0;
+}
+
+void link_retire_server(const struct tenant *tenant, const char *server)
+{
+    void *value;
+    for (size_t at = 0; map_next(&tenant->gate->links, &at, NULL, &value);)
+        if (link_is_of(value, tenant, server))
+            retire(value);
+}
+
+void link_start_server(const struct tenant *tenant, const char *server)
+{
+    void *value;
+    for (size_t at = 0; map_next(&tenant->gate->links, &at, NULL, &value);) {
+        const struct link *link = value;
+        if (link_is_of(link, tenant, server) && upstream_server(link->upstream)->isolation == SERVER_SHARED)
+            source_load(link->source);
     }
 }
 
-// The link goes with the last scope that has it, and that with the last call.
+// Ends the calls of a retired link. The link is freed with its last scope, and the scope with its last call.
 static void break_off_calls(struct link *link)
 {
     while (!list_empty(&link->calls))
         call_break_off(list_entry(link->calls.next, struct call, link_node), ERR_UNAVAILABLE,
-                       "The server was removed or changed, and did not answer in time");
+                       "The server was restarted, removed or changed, and did not answer in time");
 }
 
 void link_sweep_retired(struct gate *gate)
@@ -272,7 +305,7 @@ void link_sweep_retired(struct gate *gate)
         if (loop_now(gate->loop) < link->retired_until_ms || list_empty(&link->calls))
             continue;
         break_off_calls(link);
-        return;  // which may have closed others
+        return;  // it may have closed other links, too
     }
 }
 

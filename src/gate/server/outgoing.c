@@ -1,14 +1,13 @@
-// Owns the params of callers on their way to a server: as they came, except for the ids that each side has of its own.
+// Owns the params of callers on their way to a server: unchanged, except for ids that differ between caller and server.
 //
-// A server may take what says that it belongs to a task (2025-11-25) for a part of that task, so only its owner may say
-// so: the id is a sealed one, as in tasks/get, and the server gets its own. A server that has one caller only may hear
-// any other id as well.
+// A server may take a message with a related task (2025-11-25) for a part of that task, so only the owner of the task may name it:
+// the id is sealed, as in tasks/get, and the server gets its own id. A server with only one caller may get any other id as well.
 #include "base/mem.h"
 #include "base/scan.h"
 #include "room.h"
 #include <stdlib.h>
 
-// As they lie in the params.
+// Sorts by the position in the params.
 static void sort(struct outgoing_swap *swaps, size_t count)
 {
     for (size_t i = 1; i < count; i++)
@@ -77,7 +76,7 @@ bool outgoing_notify(struct call *call, const struct link *link, struct span old
 static void drop_answer(struct upstream_request *request, const struct upstream_reply *reply)
 {
     (void)reply;
-    loop_reap(request->arg, request, free);  // what came with the answer is still being handed on
+    loop_reap(request->arg, request, free);  // the rest of the answer's batch is still being delivered
 }
 
 void outgoing_unheard(struct link *link, enum method method, struct span params)

@@ -1,7 +1,7 @@
-// Owns how many server processes there may be: in all, of a tenant, and of an identity.
+// Owns the limits on server processes: in all, of a tenant, and of an identity.
 //
-// A link counts from the moment its server may start until the server is down or the link is gone. A server that callers
-// share, or that anonymous callers use, counts for its tenant and in all, not for an identity. Guarded by tests/e2e/limits/limits.test.mjs.
+// A link counts from the start of its server until the server is down or the link is freed. A server that callers share, or that
+// anonymous callers use, counts for its tenant and in all, but not for an identity. Guarded by tests/e2e/limits/limits.test.mjs.
 #include "room.h"
 
 bool process_may_start(struct link *link, struct err *err)

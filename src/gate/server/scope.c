@@ -1,25 +1,26 @@
 // Owns scopes: the merged views that sessions share, with the links behind them.
 //
-// A scope's key says who may share it: the tenant when every server is shared, the user when one is per
-// user, the session when one is per session. Each profile has scopes of its own; the links behind them are the same.
+// The key of a scope names its sharers: the tenant if every server is shared, the user if one is per user, the session
+// if one is per session. Each profile has scopes of its own; the links behind them are the same.
 #include "base/mem.h"
 #include "base/option_compare.h"
+#include "gate/session/server_runtime.h"
 #include "room.h"
 #include <stdlib.h>
 
-// The servers that a session has: all of its tenant, or those of its profile in the profile's order. Returns how many.
+// Selects the servers of a session: all of its tenant, or those of its profile in the profile's order. Returns their number.
 static size_t select_servers(const struct tenant *tenant, const struct profile *profile, const struct server **out)
 {
     const struct server *servers = tenant->servers->at, *server;
     size_t count = 0;
     if (!profile || !profile->servers) {
         for (size_t i = 0; i < tenant->servers->count; i++)
-            if (!servers[i].disabled)
+            if (server_runtime_enabled(tenant, &servers[i]))
                 out[count++] = &servers[i];
         return count;
     }
     for (char *const *name = profile->servers; *name; name++)
-        if ((server = server_find(tenant->servers, span_of(*name))) && !server->disabled)
+        if ((server = server_find(tenant->servers, span_of(*name))) && server_runtime_enabled(tenant, server))
             out[count++] = server;
     return count;
 }
@@ -94,7 +95,7 @@ static void scope_free(void *object)
 void scope_release(struct scope *scope)
 {
     struct gate *gate = scope->gate;
-    // The scope all of a tenant share stays: its servers stay warm for the next caller.
+    // The scope that all callers of a tenant share is kept, so that its servers keep running for the next caller.
     if (--scope->refs || (scope->everybody && !scope->detached && gate->state == GATE_OPEN))
         return;
     if (!scope->detached)
@@ -171,7 +172,7 @@ void scope_warm(const struct session *session, bool own_too)
     const struct scope *scope = session->scope;
     for (size_t i = 0; i < scope->link_count; i++) {
         const struct link *link = scope->links[i];
-        // One that everybody shares learns nothing of a session by being started.
+        // The start of a shared server discloses nothing about a session.
         bool everybody = upstream_server(link->upstream)->isolation == SERVER_SHARED;
         if ((own_too || !link->owner) && (everybody || visibility_allowed(session, link)))
             source_load(link->source);

@@ -1,6 +1,6 @@
-// Owns the translation of what a server says into what a caller of the merged view understands:
-// resource URIs get their prefix, task ids their seal. Everything else stays as it came, byte for byte. And the way
-// back, for answers to servers' questions.
+// Owns the translation of messages from servers for callers of the merged view: resource URIs get their prefix, and
+// task ids their seal. Everything else stays unchanged, byte for byte. It also owns the reverse translation, for
+// answers to questions of servers.
 #include "base/scan.h"
 #include "mcp/rewrite.h"
 #include "mcp/uri.h"
@@ -9,9 +9,8 @@
 
 enum { PART_URI, PART_LINK, PART_TASK, PART_ID };
 
-// Where the protocol has ids of tasks, then those of requests and progress, and then resource URIs: a server without
-// tasks does not need the first, and one whose URIs stay bare not the last. Every message may say which task it belongs
-// to.
+// The places in the protocol of task ids, then of request ids and progress tokens, and then of resource URIs. The first are not needed
+// for a server without tasks, and the last not for a server whose URIs are not wrapped. Every message may name a related task.
 #define OF_TASK                                        \
     {                                                  \
         {"_meta", PARAMS_RELATED, "taskId"}, PART_TASK \
@@ -33,7 +32,7 @@ static const struct rewrite_rule message_rules[] = {
 };
 static const struct rewrite_rule read_rules[] = {OF_TASK, {{"contents", "*", "uri"}, PART_URI}};
 static const struct rewrite_rule task_rules[] = {OF_TASK, {{"taskId"}, PART_TASK}};
-static const struct rewrite_rule update_rules[] = {{{"uri"}, PART_URI}};  // which is the same for all who hear it
+static const struct rewrite_rule update_rules[] = {{{"uri"}, PART_URI}};  // the same for all sessions
 static const struct rewrite_rule cancel_rules[] = {OF_TASK, {{"requestId"}, PART_ID}};
 static const struct rewrite_rule progress_rules[] = {OF_TASK, {{"progressToken"}, PART_ID}};
 static const struct rewrite_rule other_rules[] = {OF_TASK};
@@ -41,12 +40,12 @@ static const struct rewrite_rule error_rules[] = {{{"data", "uri"}, PART_URI}};
 
 struct choice {
     const struct rewrite_rule *rules;
-    size_t tasks, bare, all;  // `bare`: without those of URIs
+    size_t tasks, bare, all;  // `bare`: without the rules for URIs
 };
 
 #define CHOICE(rules, tasks, bare) ((struct choice){rules, tasks, bare, sizeof(rules) / sizeof *(rules)})
 
-// By the method of the notification or question, or of the request that it answers.
+// The rules for the method of the notification or question, or of the answered request.
 static struct choice rules_of(enum method method)
 {
     switch (method) {
@@ -98,7 +97,7 @@ struct shape shape_of(const struct scope *scope, const struct link *link, const 
                           {0}};
 }
 
-// Those that may change something.
+// The rules that may apply to a message.
 static struct choice choose(const struct shape *shape, bool error)
 {
     struct choice chosen = error ? CHOICE(error_rules, 0, 0) : rules_of(shape->method);
@@ -109,7 +108,7 @@ static struct choice choose(const struct shape *shape, bool error)
     return chosen;
 }
 
-// An error names a resource if it says that the resource does not exist, or answers a request that was about one.
+// True if an error may contain a resource URI: it reports an unknown resource, or answers a request about a resource.
 static bool names_resource(const struct shape *shape, struct span error)
 {
     struct span code;
@@ -158,7 +157,7 @@ void shape_shared(const struct shape *shape, bool error, struct blob *owner, str
     rewrite_shared(owner, json, chosen.rules, chosen.all, translate, (void *)(uintptr_t)shape, out);
 }
 
-// ---- the way back ---------------------------------------------------------------------------
+// ---- the reverse translation ----------------------------------------------------------------
 
 struct back {
     const struct session *session;

@@ -1,7 +1,7 @@
-// Owns task ids (2025-11-25): sealed for one owner, led back to their server, remembered for listing.
+// Owns task ids (2025-11-25): seals them for one owner, finds their server, and remembers them for listing.
 //
-// Towards callers an id is  server '.' base64url(MAC(owner, server, id)) '.' base64url(id) : nobody
-// else can use it, and nothing has to be stored for it to work.
+// Callers see an id as  server '.' base64url(MAC(owner, server, id)) '.' base64url(id) . No other caller can use it, and it
+// works without stored state.
 #include "base/mem.h"
 #include "base/scan.h"
 #include "base/secret.h"
@@ -11,7 +11,7 @@
 #define MAC_BYTES 12
 #define TASKS_MAX 10000
 #define TASK_TOKENS_MAX 1000
-#define TASK_ID_MAX 8192  // what is longer is not remembered: callers cannot send it (PARAMS_URI_MAX)
+#define TASK_ID_MAX 8192  // a longer id is not remembered, because callers cannot send it (PARAMS_URI_MAX)
 
 static const char *server_of(const struct link *link) { return upstream_server(link->upstream)->name; }
 
@@ -88,7 +88,7 @@ static void remember(struct link *link, const struct session *session, struct sp
     owner->identity = identity_ref(session->identity);
     memcpy(owner->session, session->id, sizeof owner->session);
     if (link->gate->tasks.count >= TASKS_MAX)
-        owner_free(map_take_one(&link->gate->tasks));  // it still works; it is only not listed any more
+        owner_free(map_take_one(&link->gate->tasks));  // the id still works, but is no longer listed
     put_canonical(key_of(link), id, &key);
     owner_free(map_put(&link->gate->tasks, buf_span(&key), owner));
     buf_release(&key);

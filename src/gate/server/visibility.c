@@ -1,8 +1,8 @@
-// Owns which servers are visible to a session: the policy asked about what servers push, not only about what is called.
+// Owns the visibility of servers to sessions: the policy also decides the messages that servers send without a call.
 //
-// A server that no rule gives a session anything of never learns of it: none of its own is started for it, and it hears neither its
-// log level nor its roots. What a server says (instructions, logs, questions) reaches only who may use something of it.
-// That is worked out once for each session and server, and again when the lists, the policy or the caller's roles change.
+// If no rule allows a session anything of a server, the server does not learn of the session: it is not started for it, and gets
+// neither its log level nor its roots. Instructions, logs and questions of a server reach only sessions that may use something of it.
+// The result is computed once for each session and server, and again when the lists, the policy or the caller's roles change.
 #include "base/mem.h"
 #include "gate/session/permit.h"
 #include "room.h"
@@ -10,7 +10,7 @@
 
 enum { UNKNOWN, NO, YES };
 
-// It has something allowed there that no list shows.
+// True if the session uses something of the server that no list contains.
 static bool is_used(const struct session *session, const struct link *link)
 {
     void *value;
@@ -54,11 +54,11 @@ bool visibility_allowed(const struct session *session, const struct link *link)
            policy_visible_server(session->tenant->memo, session->identity, upstream_server(link->upstream)->name);
 }
 
-// What it was when lists, policy or roles were others is forgotten.
+// The cached result, which is cleared after a change of lists, policy or roles.
 static unsigned char *known(struct session *session, size_t at)
 {
     struct session_visibility *seen = &session->visibility;
-    uint64_t generation = 0;  // grows with each list that changes
+    uint64_t generation = 0;  // grows with each change of a list
     for (int kind = 0; kind < CATALOG_KINDS; kind++)
         generation += view_generation(session->scope->view, (enum catalog_kind)kind);
     if (!seen->known)
@@ -77,7 +77,7 @@ bool visibility_sees(struct session *session, const struct link *link)
         return false;
     if (policy_is_open(session->tenant->policy))
         return true;
-    if (!source_loaded(link->source))  // what it has is not known yet
+    if (!source_loaded(link->source))  // its items are not known yet
         return visibility_allowed(session, link);
     unsigned char *answer = known(session, at);
     if (*answer == UNKNOWN)

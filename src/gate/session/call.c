@@ -1,7 +1,7 @@
-// Owns calls as objects, and the way of their messages to their callers: the answer, and what is said before it.
+// Owns calls as objects, and the delivery of their messages to the callers: the answer, and notifications before it.
 //
-// An answer goes to the caller's connection, to the stream that the call has got meanwhile, or to the batch that the call is a
-// part of. A batch gathers the answers of its parts until it has a stream.
+// An answer goes to the caller's connection, to the stream of the call if it has one by then, or to the batch that contains the call.
+// A batch gathers the answers of its parts until it has a stream.
 #include "base/check.h"
 #include "base/scan.h"
 #include "room.h"
@@ -32,7 +32,7 @@ void call_free(void *object)
     arena_release(&arena);
 }
 
-// ---- on its way through the phases ----------------------------------------------------------
+// ---- phases and states ----------------------------------------------------------------------
 
 void call_resume(struct call *call)
 {
@@ -62,8 +62,8 @@ bool call_is_open(const struct call *call) { return call->state < CALL_ENDING; }
 
 bool call_is_allowed(const struct call *call) { return call->decision.verdict == VERDICT_ALLOW; }
 
-// While the gateway stops it takes only what belongs to calls in flight: what their callers answer and tell, and those
-// who come back for an answer.
+// While the gateway stops, it accepts only messages that belong to calls in flight: answers and notifications of callers, and the
+// resumption of streams.
 bool call_comes_too_late(struct call *call)
 {
     bool begins = call->op == ARRIVAL_MESSAGE  ? call->message.kind == MESSAGE_REQUEST
@@ -113,11 +113,11 @@ void call_join_session(struct call *call, struct session *joined)
 struct call *call_of_request(const struct link *link, const struct upstream_request *request)
 {
     struct call *call =
-        request->may_send == link->gate->runner->may_send ? request->arg : NULL;  // only calls have that
+        request->may_send == link->gate->runner->may_send ? request->arg : NULL;  // only requests of calls have it
     return call && call->link == link && list_linked(&call->link_node) ? call : NULL;
 }
 
-// ---- what phases and methods say of it -------------------------------------------------------
+// ---- results of phases and methods -----------------------------------------------------------
 
 enum phase_result call_missing(struct call *call, enum err_code code)
 {
@@ -125,7 +125,7 @@ enum phase_result call_missing(struct call *call, enum err_code code)
     return PHASE_NEXT;
 }
 
-// Refused for now: the error says when the caller may try again.
+// Refuses the call for now: the error contains the time after which the caller may retry.
 enum phase_result call_put_off(struct call *call, int64_t retry_ms)
 {
     call->retry_ms = retry_ms;
@@ -150,7 +150,7 @@ bool call_text_param(struct call *call, const char *in, const char *name, struct
     struct span raw;
     if (!params_find(&call->params, in, name, &raw) || !scan_is_string(raw))
         return false;
-    if (!memchr(raw.at, '\\', raw.len)) {  // it stands there as it is
+    if (!memchr(raw.at, '\\', raw.len)) {  // without escapes it need not be decoded
         *out = arena_span(&call->arena, span_make(raw.at + 1, raw.len - 2));
         return true;
     }
@@ -196,7 +196,7 @@ static void to_parent(struct call *call)
     } else if (call_answer_len(call)) {
         buf_put_char(&batch->tail, pieces_len(batch) ? ',' : '[');
         if (!call->answer) {
-            message_flatten(call->text.at, call->text.len);  // it may be a part now
+            message_flatten(call->text.at, call->text.len);  // it may become a part of a larger message
             buf_put_span(&batch->tail, buf_span(&call->text));
         } else {
             pieces_share_all(batch, call->answer);
@@ -231,7 +231,7 @@ void call_deliver(struct call *call)
         if (call->new_session && !failed)
             answer.session_id = call->session->id;
         if (failed && call->message.kind != MESSAGE_REQUEST && answer.status == 200)
-            answer.status = 202;  // in-band trouble with something that wants no answer
+            answer.status = 202;  // the error belongs to a message without an answer
         if (call->silent) {
             // The caller cancelled: it gets an event stream that ends without an answer.
             struct stream *empty = stream_new(0, false, &(struct stream_limits){.bytes = 1, .events = 1});
@@ -244,7 +244,7 @@ void call_deliver(struct call *call)
         }
     } else if (call->stream && call_answer_len(call)) {
         stream_answer(call->stream, take_answer(call));
-    }  // else the caller is gone
+    }  // otherwise the caller has disconnected
     if (call->stream && !call->pipe && !call->parent) {
         if (call->session)
             session_stream_done(call->session, call->stream);
@@ -269,7 +269,7 @@ void call_open_stream(struct call *call)
     arrival->call = NULL;
     if (call->session->revision >= REVISION_2025_11_25)
         stream_prime(call->stream);
-    if (pieces_len(&call->batch)) {  // what was gathered of a batch before the stream was needed
+    if (pieces_len(&call->batch)) {  // the answers of a batch that were gathered before the stream was opened
         struct blob *gathered = call_take_batch(call);
         blob_hold(gathered, &call->text_held, call->text_held.bytes);
         stream_push(call->stream, gathered);

@@ -1,4 +1,4 @@
-// Owns list cursors: opaque, sealed with the gate's key, good for one state of one list.
+// Owns list cursors: opaque, sealed with the gate's key, valid for one generation of one list.
 #include "base/secret.h"
 #include "gate/session/state.h"
 
@@ -6,7 +6,7 @@
 
 struct cursor {
     uint64_t generation, offset, kind;
-    unsigned char scope[16];  // digest of its key: whose list it is
+    unsigned char scope[16];  // digest of the key of the scope that the list belongs to
 };
 
 static void seal(const struct gate *gate, const struct cursor *cursor, unsigned char mac[SECRET_MAC_BYTES])

@@ -1,8 +1,8 @@
-// Owns the limits on calls: which row of limits.rates counts a call, and what calls hold.
+// Owns the limits on calls: the row of limits.rates that counts a call, and the slots that calls hold.
 //
-// A row is one bucket, or with `per` identity one for each identity; a call is counted by at most one row of each
-// `per`. So "the tenant together" and "each of them" can both be said about the same server, and nothing else
-// needs to be known to tell which row it was (limit_find(), with its truth table in tests/unit/gate/session/limit_test.c).
+// A row has one bucket or, with `per` identity, one for each identity. A call is counted by at most one row of each `per`. So a server
+// may have a limit for the whole tenant and another for each identity, and the rows alone determine which of them apply (limit_find(),
+// with its truth table in tests/unit/gate/session/limit_test.c).
 #include "base/glob.h"
 #include "base/mem.h"
 #include "base/option_compare.h"
@@ -11,9 +11,9 @@
 #include <stdlib.h>
 
 #define BUCKETS_MAX 10000
-#define SLOT_RETRY_MS 1000  // nobody knows when a call in flight ends
+#define SLOT_RETRY_MS 1000  // a guess, because the end of a call in flight is unknown
 
-// ---- which row ------------------------------------------------------------------------------
+// ---- selecting the row ----------------------------------------------------------------------
 
 static bool matches(const struct config_rate *rate, const struct limit_call *call)
 {
@@ -22,7 +22,7 @@ static bool matches(const struct config_rate *rate, const struct limit_call *cal
            (!rate->subject || identity_is(call->identity, rate->subject));
 }
 
-// Tool, server and subject as the digits of a number: 2 for a name, 1 for something wider, 0 for anything.
+// Tool, server and subject as the digits of a number: 2 for a name, 1 for a pattern or role, 0 for no selector.
 static int specificity(const struct config_rate *rate)
 {
     int tool = !rate->tool ? 0 : glob_is_literal(rate->tool) ? 2 : 1;
@@ -47,7 +47,7 @@ struct limit {
     unsigned refs;
     const struct option_items *rates;
     struct bucket_table table;
-    struct buf key;  // room to make one in
+    struct buf key;  // scratch space for key_of()
 };
 
 struct limit *limit_new(const struct option_items *rates)
@@ -79,7 +79,7 @@ void limit_unref(struct limit *limit)
     free(limit);
 }
 
-// Which bucket of the row: "row", or "row\0provider\0subject".
+// The key of the row's bucket: "row", or "row\0provider\0subject".
 static struct span key_of(struct limit *limit, size_t row, const struct config_rate *rate, const struct identity *who)
 {
     buf_clear(&limit->key);
@@ -99,7 +99,7 @@ static bool refuse(struct limit_hold *hold, int64_t retry_ms, struct err *err, c
     return err_set(err, ERR_LIMITED, "limits/rates/%zu: %s", row, what);
 }
 
-// Takes a slot of the row's bucket and looks whether there is room for this call.
+// Takes a slot of the row's bucket, if its rate and its number of calls in flight allow this call.
 static bool hold_one(struct limit *limit, const struct config_rate *rate, const struct limit_call *call, int64_t now_ms,
                      struct limit_hold *hold, struct err *err)
 {

@@ -3,14 +3,14 @@
 //   all ─┬─ unauthenticated
 //        └─ tenant ── identity
 //
-// The budget of an identity is here while something is held for it, or it has a session.
+// The budget of an identity exists while bytes are held for it, or it has a session.
 #include "gate/session/memory.h"
 #include "base/mem.h"
 #include "gate/session/call.h"
 #include "room.h"
 #include <stdlib.h>
 
-#define MORE_MAX 4096  // bytes that an answer may be longer than that of the server
+#define MORE_MAX 4096  // bytes by which an answer may exceed the server's answer
 
 struct memory_identity {
     struct gate *gate;
@@ -21,7 +21,7 @@ struct memory_identity {
 
 static void on_serve(struct loop_task *task) { budget_serve(((struct memory *)task->arg)->all); }
 
-// Not at once: what made room is in the middle of something.
+// Runs later, because the code that freed the memory is not finished.
 static void on_room(void *arg)
 {
     struct memory *memory = arg;
@@ -79,7 +79,7 @@ void memory_release(struct gate *gate)
     memory->all->on_room = NULL;
     for (size_t at = 0; map_next(&memory->identities, &at, NULL, &value);) {
         struct memory_identity *own = value;
-        own->budget->on_unused = NULL;  // what is freed at the end of the turn may hold some of it
+        own->budget->on_unused = NULL;  // objects that are freed at the end of the turn may still refer to the budget
         free(own->key);
         free(own);
     }
@@ -122,11 +122,12 @@ size_t memory_used(const struct memory_identity *own) { return own->budget->used
 
 bool memory_refuse(const struct budget *full, size_t more, struct err *err)
 {
-    return err_set(err, ERR_MEMORY, "no room for %zu bytes: %zu of %zu are held, and %zu reserved for an answer (%s)",
-                   more, full->used, full->bound, full->reserve, full->option);
+    return err_set(err, ERR_MEMORY,
+                   "not enough memory for %zu bytes: %zu of %zu are held, and %zu reserved for an answer (%s)", more,
+                   full->used, full->bound, full->reserve, full->option);
 }
 
-// What is large is not copied: it may be on its way to a server when the call is over. The parts of a batch share a body.
+// A large body is not copied, so a request to a server may refer to it after the end of the call. The parts of a batch share a body.
 static void hold_body(struct call *call)
 {
     struct blob *body = call->body;
@@ -153,7 +154,7 @@ bool memory_hold_reply(struct call *call, struct blob *owner)
            memory_refuse(full, owner->len, &call->err);
 }
 
-// What came on a connection of the caller's own counts for it already.
+// Bytes that were read on a connection of this caller alone count for the caller already.
 static void take_over(struct call *call)
 {
     struct budget_hold *read = call->reply ? call->reply->held : NULL;
@@ -165,7 +166,7 @@ static void take_over(struct call *call)
 bool memory_hold_answer(struct call *call)
 {
     const struct budget *full;
-    if (call->answer)  // its parts are held for their own
+    if (call->answer)  // its parts have their own holds
         return true;
     if (!call->text_held.budget)
         budget_open(&call->text_held, call->session->memory);
@@ -173,7 +174,8 @@ bool memory_hold_answer(struct call *call)
     if (call->text.len <= call->text_held.bytes)
         return true;
     size_t more = call->text.len - call->text_held.bytes;
-    if (call->err.code || (call->text_held.bytes && more <= MORE_MAX)) {  // small, and always told
+    if (call->err.code || (call->text_held.bytes &&
+                           more <= MORE_MAX)) {  // an error, or little more: small enough to be counted without a check
         budget_count(&call->text_held, more);
         return true;
     }

@@ -1,7 +1,7 @@
-// Owns what each method needs permission for, and what the policy calls the things that servers list.
+// Owns the permission that each method needs, and the policy's kinds of listed items.
 #include "gate/session/permit.h"
 
-// Requests only; zero permits nobody. What each method does is in dispatch.c.
+// For requests only; zero permits no caller. The handlers of the methods are in dispatch.c.
 static const struct {
     enum permit permit;
     enum policy_kind kind;  // PERMIT_POLICY, and lists, which are filtered item by item
@@ -28,10 +28,10 @@ static const struct {
 enum permit permit_of(const struct call *call, enum policy_kind *kind)
 {
     *kind = call->method == METHOD_COMPLETE && call->by_uri ? POLICY_TEMPLATE : rows[call->method].kind;
-    // Session operations, answers to our own questions and notifications concern no server.
+    // Session operations, answers to questions and notifications need no permission.
     if (call->op != ARRIVAL_MESSAGE || call->message.kind != MESSAGE_REQUEST)
         return PERMIT_ANYBODY;
-    return rows[call->method].permit;  // none for a method that we do not have (X10)
+    return rows[call->method].permit;  // PERMIT_NOBODY for an unknown method (X10)
 }
 
 enum policy_kind permit_policy_kind(enum catalog_kind kind)

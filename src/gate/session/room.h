@@ -1,19 +1,20 @@
-// What the files of this room share and no other room uses.
+// Declarations that only the files of this room use.
 #ifndef GATE_SESSION_ROOM_H
 #define GATE_SESSION_ROOM_H
 
 #include "gate/session/call.h"
 
-// Of the rows with this `per` that match the call, the one that counts it, or NULL. They are compared by tool, then
-// by server, then by subject: naming one beats not naming one, a name beats a pattern, a user beats a role; of
-// equal rows the earlier one counts.
+// Finds the row that counts the call, among the matching rows with this `per`; or NULL. Rows are compared by tool, then by server,
+// then by subject. A row with this selector precedes a row without it, a name precedes a pattern, a user precedes a role, and the
+// earlier of two equal rows is used.
 const struct config_rate *limit_find(const struct option_items *rates, enum config_per per,
                                      const struct limit_call *call);
 
-// Of these rows, which outlive it or are replaced by limit_renew(); NULL: there are none. It is counted, also by what calls hold.
+// Makes the limits of these rows, which must outlive it or be replaced by limit_renew(). NULL: no rows. The object is counted, also by
+// the slots that calls hold.
 struct limit *limit_new(const struct option_items *rates);
 void limit_unref(struct limit *limit);
-// The limits of other rows: the same object if they say the same, so that what was counted counts on. `limit` may be NULL.
+// Replaces the rows. If they are equal, the object and its counts are kept. `limit` may be NULL.
 struct limit *limit_renew(struct limit *limit, const struct option_items *rates);
 
 void server_runtime_forget(struct tenant *tenant, bool all);  // those of servers that the tenant does not have, or all
@@ -24,10 +25,10 @@ struct stream *session_stream_new(struct session *session);
 void session_stream_done(struct session *session, struct stream *stream);
 
 struct stream *stream_new(unsigned index, bool resumable, const struct stream_limits *limits);
-// A message that is in parts has no line ends, so that faces need not look for them.
+// A message in several parts must not contain line ends, because faces do not search it for them.
 void stream_push(struct stream *stream, struct blob *message);    // takes over the reference
-void stream_answer(struct stream *stream, struct blob *message);  // the same, for what the caller asked for
-void stream_end(struct stream *stream);  // nothing follows; the connection closes when all is sent
+void stream_answer(struct stream *stream, struct blob *message);  // the same, for the answer to a request of the caller
+void stream_end(struct stream *stream);  // no message follows; the connection is closed when all messages are sent
 bool stream_ended(const struct stream *stream);
 size_t stream_kept(const struct stream *stream);  // bytes held for replay or unsent
 

@@ -46,6 +46,12 @@ const struct server_runtime *server_runtime_find(const struct tenant *tenant, co
     return map_find(&tenant->runtimes, span_of(server));
 }
 
+bool server_runtime_enabled(const struct tenant *tenant, const struct server *server)
+{
+    const struct server_runtime *runtime = server_runtime_find(tenant, server->name);
+    return !server->disabled && !(runtime && runtime->disabled);
+}
+
 void server_runtime_forget(struct tenant *tenant, bool all)
 {
     struct span name;

@@ -1,10 +1,11 @@
-// Owns caller sessions as objects: which there are, and their streams. Beginning and ending: session_life.c.
+// Owns the sessions of callers as objects: their number, lookup and streams. Their begin and end are in session_life.c.
 #include "base/check.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/scan.h"
 #include "base/secret.h"
 #include "room.h"
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define FINISHED_MAX 32
@@ -17,21 +18,24 @@ static struct stream *make_stream(struct session *session, unsigned index)
     return stream_new(index, !session->pipe, &bounds);
 }
 
-// ---- how many there may be ------------------------------------------------------------------
+// ---- limits ---------------------------------------------------------------------------------
 
-// Callers whom nobody can tell apart share what there is.
+// Anonymous callers are indistinguishable, so limits.identity_sessions does not apply to them.
 bool session_may_open(const struct gate *gate, const struct tenant *tenant, const struct identity *identity,
                       struct err *err)
 {
     const struct config_limits *limits = &gate->config->limits;
     size_t own = identity->proof == IDENTITY_ANONYMOUS ? 0 : tally_count(&gate->session_counts, identity);
     if ((int64_t)gate->sessions.count >= limits->sessions)
-        return err_set(err, ERR_TOO_MANY, "%zu sessions are open", gate->sessions.count);
+        return err_set(err, ERR_TOO_MANY, "%zu sessions are open (limits.sessions = %" PRId64 ")", gate->sessions.count,
+                       limits->sessions);
     if ((int64_t)tenant->session_count >= tenant->session_limit)
-        return err_set(err, ERR_TOO_MANY, "%zu sessions of tenant \"%s\" are open", tenant->session_count,
-                       tenant->name);
+        return err_set(err, ERR_TOO_MANY, "%zu sessions of tenant \"%s\" are open (its limits.sessions = %" PRId64 ")",
+                       tenant->session_count, tenant->name, tenant->session_limit);
     if (own && (int64_t)own >= limits->identity_sessions)
-        return err_set(err, ERR_TOO_MANY, "%zu sessions of this identity are open", own);
+        return err_set(err, ERR_TOO_MANY,
+                       "%zu sessions of this identity are open (limits.identity_sessions = %" PRId64 ")", own,
+                       limits->identity_sessions);
     return true;
 }
 
@@ -90,7 +94,7 @@ static void session_free(void *object)
     free(session);
 }
 
-// Calls whose rows are not written yet still have to be answered, on its streams.
+// A call that waits for its audit row must still be answered on a stream of the session.
 void session_settle(struct session *session)
 {
     if (session->state != SESSION_ENDED || session->call_count)
@@ -137,7 +141,7 @@ static void drop_stream(struct session_stream *kept)
     free(kept);
 }
 
-// Finished streams are kept for resumption, the newest first, within bounds of number and bytes.
+// Drops the oldest finished streams beyond the bounds of number and bytes; the others are kept for resumption.
 static void trim_streams(struct session *session)
 {
     size_t count = 0, bytes = 0;

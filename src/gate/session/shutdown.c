@@ -1,4 +1,4 @@
-// Owns how far the gate has stopped: open, closing, closed down; and when it has: its calls, sessions and servers are gone.
+// Owns the states of a shutdown: open, closing, closed down. It is complete when all calls, sessions and servers have ended.
 #include "base/check.h"
 #include "gate/session/state.h"
 

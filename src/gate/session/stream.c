@@ -1,24 +1,24 @@
 // Owns message streams to callers: queue, replay window, bounds.
 //
-// events: [sent, kept for replay … | to pull … newest], a ring. A pulled event of a resumable stream
-// stays until the window is full. What waits unsent is bounded in bytes: an attached caller that lets
-// it grow beyond is cut off; while nobody is attached the oldest goes. The same happens when its budget has no room; before
-// that, streams of the budget give up what they keep for replay.
+// The events are a ring: [sent, kept for replay … | to pull … newest]. A pulled event of a resumable stream stays until
+// the window is full. The bytes of unsent events are bounded. Above the bound, or if the budget is exhausted, an attached
+// caller is cut off, and a stream without a caller drops its oldest events. Before a budget counts as exhausted, its
+// streams drop the events that they keep for replay.
 #include "base/log.h"
 #include "base/mem.h"
 #include "room.h"
 #include <stdlib.h>
 
-#define UNREAD_MAX ((size_t)1 << 20)  // while nobody is attached
-#define EVENT_COST 64                 // of one, beside its text
-// Waiting bytes that a stream may have while the budget is full: messages of the same turn of the loop wait together, and a
-// caller that reads all of them is not behind.
+#define UNREAD_MAX ((size_t)1 << 20)  // while no caller is attached
+#define EVENT_COST 64                 // bytes for an event, in addition to its text
+// Waiting bytes that a stream may have while the budget is exhausted. Messages of the same turn of the loop wait together, and a
+// caller that reads all of them is not slow.
 #define SMALL_MAX 1024
 
 struct event {
     uint64_t sequence;
     struct blob *message;  // NULL: priming
-    bool answer;           // to a request of the caller: it asked for it, so it is not held against it
+    bool answer;           // to a request of the caller, so it does not count as unsent
 };
 
 struct stream {
@@ -28,11 +28,11 @@ struct stream {
     struct stream_limits limits;
     struct event *ring;
     size_t room, first, count;
-    size_t sent;          // of the count
+    size_t sent;          // events of `count` that were sent
     size_t unsent_bytes;  // without answers
     size_t unread_bytes;  // of answers
-    size_t kept_bytes;    // sent, for replay
-    uint64_t last;        // sequence
+    size_t kept_bytes;    // of sent events, for replay
+    uint64_t last;        // sequence number of the newest event
     struct budget_hold held;
     struct stream_sink sink;
 };
@@ -57,7 +57,7 @@ static size_t size_of(const struct event *event) { return event->message ? event
 static size_t weight(const struct event *event) { return event->answer ? 0 : size_of(event); }
 static size_t answer_weight(const struct event *event) { return event->answer ? size_of(event) : 0; }
 
-// What counts for the stream: a message that is held for its own is left out.
+// The bytes that a message counts for the stream: only EVENT_COST if the message has its own hold.
 static size_t cost(const struct blob *message)
 {
     return EVENT_COST + (message && message->at && !message->held ? message->len : 0);
@@ -109,7 +109,7 @@ static void wake(struct stream *stream)
         stream->sink.wake(stream->sink.arg);
 }
 
-// What was sent is kept for replay only within bounds, and not at all where nobody can resume.
+// Sent events are kept for replay within bounds, and dropped if the stream is not resumable.
 static void trim(struct stream *stream)
 {
     while (stream->sent &&
@@ -119,7 +119,7 @@ static void trim(struct stream *stream)
 
 void stream_attach(struct stream *stream, const struct stream_sink *sink) { stream->sink = *sink; }
 
-// What was sent, and while nobody is attached everything, is here only for a caller that may come back.
+// True if the stream has events that are kept for replay: sent events or, without an attached caller, any events.
 static bool has_kept(const struct stream *stream) { return stream_attached(stream) ? stream->sent : stream->count; }
 
 static void offer_kept(struct stream *stream);
@@ -204,14 +204,14 @@ static void cut_off(struct stream *stream, const char *why, const char *option)
     stream_cut(stream);
 }
 
-// A caller that is behind is cut off, and the oldest of what it has not read goes.
+// Makes room in the budget: cuts off a slow caller, or drops the oldest events of a stream without a caller.
 static void make_room(struct stream *stream, size_t more)
 {
     const struct budget *full;
     bool behind = stream_waiting(stream) > SMALL_MAX;
     while (!budget_grow(&stream->held, more, &full)) {
         if (stream_attached(stream) && behind)
-            cut_off(stream, "caller cut off: no room for what it has not read", full->option);
+            cut_off(stream, "caller cut off: not enough memory for its unread messages", full->option);
         if (stream->count == 0 || stream_attached(stream)) {
             budget_count(&stream->held, more);
             return;
@@ -239,7 +239,7 @@ static void push(struct stream *stream, struct blob *message, bool answer)
     trim(stream);
     while (!stream_attached(stream) && stream->count > stream->limits.events)
         drop_oldest(stream);
-    // One message may be of any size; a heap of them may not.
+    // A single message may have any size, but several waiting messages are bounded.
     if (behind && stream->unsent_bytes > bytes) {
         if (stream_attached(stream)) {
             cut_off(stream, "caller cut off: it does not read its stream", "limits.stream_buffer");
@@ -266,7 +266,8 @@ void stream_end(struct stream *stream)
 
 bool stream_pull(struct stream *stream, struct stream_item *out)
 {
-    if (stream->sent && event_at(stream, stream->sent - 1)->message)  // what was pulled before has been sent by now
+    if (stream->sent &&
+        event_at(stream, stream->sent - 1)->message)  // the event that was pulled before has been sent by now
         blob_step_back(event_at(stream, stream->sent - 1)->message);
     trim(stream);
     if (stream->sent == stream->count)

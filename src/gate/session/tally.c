@@ -1,4 +1,4 @@
-// Owns counting by identity: how many sessions, or server processes, each has at the moment.
+// Owns counts by identity: the current number of sessions, or of server processes, of each identity.
 #include "base/mem.h"
 #include "gate/session/state.h"
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// Owns tenants: finding them by name, their numbers out of the configuration, and the policy of one with the memo through
-// which it is asked.
+// Owns tenants: lookup by name, their limits from the configuration, and their policies, each with the memo that caches its
+// decisions.
 #include "base/mem.h"
 #include "gate/session/server_runtime.h"
 #include "room.h"

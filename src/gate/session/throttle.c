@@ -1,8 +1,8 @@
-// Owns the limit on failed authentication: how many failures each address has left.
+// Owns the limit on failed authentication: the number of failures that each address has left.
 //
-// An address is an IPv4 address, or the first 64 bits of an IPv6 one, which is what one subscriber has. Callers
-// on a unix socket or a pipe of our own have none and are not throttled: file permissions decide who may connect. A success
-// changes nothing, so a valid credential does not pay for attempts with others.
+// An address is an IPv4 address, or the first 64 bits of an IPv6 address, which one subscriber shares. Callers on a unix socket or a
+// pipe have no address and are not throttled: file permissions control their access. A successful authentication does not change the
+// count, so a valid credential cannot be used to reset it between attempts with others.
 #include "gate/session/throttle.h"
 #include "base/log.h"
 #include <arpa/inet.h>

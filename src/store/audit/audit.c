@@ -1,12 +1,12 @@
-// Owns the audit as the loop sees it: the bounded queue, batches on their way to the worker, health and counts.
+// Owns the audit log on the loop's side: the bounded queue, batches on their way to the worker, health and counts.
 //
 //     audit_put ──► pending ──► writing (a job on the worker: one transaction) ──► gone
 //                                  │ failed: kept, tried again after RETRY_MS
 //                                  └──────────────────────────────────────────┘
 //
-// There is one job at a time. A batch is what was put within GATHER_MS; if a call waits for its row (`required`), what was put
-// while the batch before was written. The worker sees nothing but `writing`, `db`, `lines` and the results in the job; the loop
-// leaves those alone while `busy`.
+// There is one job at a time. A batch has the records put within GATHER_MS; if a call waits for its row (`required`), those
+// put while the previous batch was written. The worker uses only `writing`, `db`, `lines` and the results in the job; the
+// loop does not touch those while `busy`.
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -21,14 +21,14 @@ enum {
     GATHER_MS = 50,      // before a batch is written,
     GATHER_ROWS = 4096,  // unless it is as large as this: a transaction costs as much as several rows
     RETRY_MS = 1000,
-    TRIM_MS = 10000,   // between looks at the limits
+    TRIM_MS = 10000,   // between checks of the limits
     TRIM_ROWS = 4096,  // and after so many rows
     COMPLAIN_MS = 30000,
     CLOSE_MS = 5000,
     HURRY_MS = 1000,
     LOSS_SHOWN_MS = 60000,  // after the last record that was dropped
 };
-#define QUEUE_BYTES ((size_t)64 << 20)  // whatever the records are like
+#define QUEUE_BYTES ((size_t)64 << 20)  // for records of any size
 
 #define DAY_MS 86400000LL
 
@@ -42,24 +42,24 @@ struct result {
 struct audit {
     struct loop *loop;
     struct offload *pool;
-    struct audit_config config;  // only its numbers
+    struct audit_config config;  // only the numbers are used
     struct audit_db db;
     struct jsonl lines;
     bool with_lines;
-    struct redact *redact;  // NULL: arguments are not kept
+    struct redact *redact;  // NULL: arguments are not recorded
 
     struct audit_batch pending, writing;
-    struct list waits_pending, waits_writing;  // struct audit_wait: who waits for them
+    struct list waits_pending, waits_writing;  // struct audit_wait: the calls that wait for each batch
     struct offload_job job;
     struct result result;
-    bool busy;     // the job is with the worker
+    bool busy;     // the worker has the job
     bool closing;  // no more retention
     struct loop_timer gather, retry, look;
     int64_t next_trim_ms, complain_ms;
     size_t rows_since_trim;
-    bool trim;  // this job looks at the limits
+    bool trim;  // this job checks the limits
 
-    uint64_t gap;     // dropped since the last record that was taken
+    uint64_t gap;     // records dropped since the last one that was queued
     int64_t lost_ms;  // when the last one was dropped
     bool lines_failing;
     struct audit_stats stats;
@@ -75,39 +75,41 @@ static const struct option rows[] = {
     {.name = "jsonl",
      .type = OPTION_STRING,
      .offset = AT(jsonl),
-     .help = "Also write the rows as JSON lines to this file, relative to this one (it may be rotated), or to standard "
-             "output: `-`."},
+     .help =
+         "Also write the rows as JSON lines to this file, relative to the configuration file (it may be rotated), or "
+         "to standard output: `-`."},
     {.name = "required",
      .type = OPTION_BOOL,
      .offset = AT(required),
      .fallback = "false",
-     .help =
-         "Answer a call only when its row is in the database, where it survives even the gateway's being killed, and "
-         "refuse calls while they cannot be recorded. Otherwise they go on, and what is lost is counted, logged and "
-         "recorded as a gap."},
+     .help = "Answer a call only when its row is in the database, where it survives a crash of the gateway, and refuse "
+             "calls "
+             "while they cannot be recorded. Otherwise calls are answered in any case, and lost records are counted, "
+             "logged "
+             "and recorded as a gap."},
     {.name = "retention_days",
      .type = OPTION_INT,
      .offset = AT(retention_days),
      .fallback = "90",
      .min = 0,
      .max = 36500,
-     .help = "Rows older than this are deleted; 0 keeps them for ever."},
+     .help = "Rows older than this are deleted; 0 keeps them forever."},
     {.name = "retention_size",
      .type = OPTION_SIZE,
      .offset = AT(retention_size[AUDIT_CHAIN_CALLS]),
      .fallback = "\"1GiB\"",
      .min = 0,
      .max = 1LL << 50,
-     .help =
-         "The oldest rows of calls are deleted when they take more than this; 0 sets no limit. The database may be as "
-         "large as the three limits together."},
+     .help = "The oldest rows of calls are deleted when they take more space than this; 0 sets no limit. The database "
+             "may be as "
+             "large as the three limits together."},
     {.name = "retention_size_authentication",
      .type = OPTION_SIZE,
      .offset = AT(retention_size[AUDIT_CHAIN_AUTHENTICATION]),
      .fallback = "\"128MiB\"",
      .min = 0,
      .max = 1LL << 50,
-     .help = "The same for rows of failed authentication, on their own: they never make rows of another kind go."},
+     .help = "The same for rows of failed authentication, which never cause other rows to be deleted."},
     {.name = "retention_size_administration",
      .type = OPTION_SIZE,
      .offset = AT(retention_size[AUDIT_CHAIN_ADMINISTRATION]),
@@ -121,17 +123,17 @@ static const struct option rows[] = {
      .fallback = "16384",
      .min = 1,
      .max = 1000000,
-     .help = "Records that may wait to be written."},
+     .help = "How many records may wait to be written."},
     {.name = "arguments",
      .type = OPTION_BOOL,
      .offset = AT(arguments),
      .fallback = "false",
-     .help = "Record the arguments of calls too, after redaction, up to 64 KiB; else only their SHA-256."},
+     .help = "Also record the arguments of calls, after redaction, up to 64 KiB; otherwise only their SHA-256."},
     {.name = "redact",
      .type = OPTION_OBJECT,
      .offset = AT(redact),
      .sub = &redact_options,
-     .help = "What is left out of recorded arguments."},
+     .help = "Values that are removed from recorded arguments."},
     {0},
 };
 #undef AT
@@ -177,7 +179,7 @@ static void run(struct offload_job *job)
                     audit_db_write(&audit->db, &audit->writing, lines, &result->last_seq, &result->err);
     if (!result->wrote)
         buf_clear(&text);
-    if (audit->trim)  // also when nothing could be written: it may make the room
+    if (audit->trim)  // also if writing failed: deleting rows may free the space
         trim_oldest(audit, lines);
     result->lined = jsonl_write(&audit->lines, buf_span(&text), &audit->db.hurry, &result->line_err);
     buf_release(&text);
@@ -195,7 +197,7 @@ static void put_gap(struct audit *audit)
     audit->gap = 0;
 }
 
-// The first time, and then every half minute.
+// Logs the first failure, and then one every COMPLAIN_MS.
 static void complain(struct audit *audit, const char *what, const struct err *err)
 {
     int64_t now = clock_now_ms();
@@ -214,7 +216,7 @@ static void end_waits(struct list *waits, bool written)
         struct audit_wait *wait = list_entry(all.next, struct audit_wait, node);
         list_remove(&wait->node);
         wait->written = written;
-        wait->done(wait);  // which may put and wait again
+        wait->done(wait);  // `done` may put records and wait again
     }
 }
 
@@ -222,7 +224,7 @@ static void note_failed(struct audit *audit)
 {
     audit->stats.write_errors++;
     audit->stats.failing = true;
-    complain(audit, "the audit cannot be written", &audit->result.err);
+    complain(audit, "cannot write the audit log", &audit->result.err);
     loop_timer_set(audit->loop, &audit->retry, RETRY_MS);
     end_waits(&audit->waits_writing, false);
     end_waits(&audit->waits_pending, false);
@@ -258,8 +260,7 @@ static void start_write(struct audit *audit)
     audit->result = (struct result){0};
     if ((audit->busy = offload_put(audit->pool, &audit->job)))
         return;
-    (void)err_set(&audit->result.err, ERR_SYSTEM,
-                  "no thread could be started: there are too many, see TasksMax, ulimit -u");
+    (void)err_set(&audit->result.err, ERR_SYSTEM, "cannot start a thread; check the limits TasksMax and ulimit -u");
     note_failed(audit);
 }
 
@@ -267,7 +268,7 @@ static void note_written(struct audit *audit)
 {
     struct audit_stats *stats = &audit->stats;
     if (stats->failing)
-        log_warn("the audit is written again", LOG_INT("queued", queued(audit)));
+        log_warn("audit writes resumed", LOG_INT("queued", queued(audit)));
     stats->failing = false;
     stats->written += audit->writing.count;
     if (audit->writing.count)
@@ -281,7 +282,7 @@ static void note_lines(struct audit *audit)
 {
     if (!audit->result.lined) {
         audit->stats.line_errors++;
-        complain(audit, "the audit's JSON lines cannot be written", &audit->result.line_err);
+        complain(audit, "cannot write the JSON lines of the audit log", &audit->result.line_err);
     }
     audit->lines_failing = !audit->result.lined;
 }
@@ -299,7 +300,7 @@ static void on_written(struct offload_job *job)
         note_lines(audit);
     audit->stats.deleted += (uint64_t)result->deleted;
     if (result->trim_err.code)
-        complain(audit, "old audit rows cannot be deleted", &result->trim_err);
+        complain(audit, "cannot delete old audit rows", &result->trim_err);
     if (!audit->stats.failing && !audit->lines_failing)
         audit->complain_ms = 0;
     if (has_room(audit))
@@ -335,7 +336,7 @@ bool audit_put(struct audit *audit, const struct audit_record *record)
 {
     if (!has_room(audit)) {
         if (audit->gap++ == 0)
-            log_error("the audit's queue is full: records are dropped", LOG_INT("queued", queued(audit)));
+            log_error("audit queue full, dropping records", LOG_INT("queued", queued(audit)));
         audit->stats.dropped++;
         audit->lost_ms = clock_now_ms();
         return false;
@@ -354,7 +355,7 @@ bool audit_wait(struct audit *audit, struct audit_wait *wait)
     if (audit->stats.failing)
         return false;
     if (!audit->busy && list_empty(&audit->waits_pending))
-        loop_timer_set(audit->loop, &audit->gather, 0);  // with what else ends in this turn
+        loop_timer_set(audit->loop, &audit->gather, 0);  // together with other calls that end in this turn
     list_append(&audit->waits_pending, &wait->node);
     return true;
 }
@@ -432,7 +433,7 @@ void audit_close(struct audit *audit)
     audit->closing = true;
     loop_timer_stop(audit->loop, &audit->gather);
     loop_timer_stop(audit->loop, &audit->look);
-    start_write(audit);  // also when the last attempt failed: one more
+    start_write(audit);  // one more attempt, also if the last one failed
     if (!offload_wait(audit->pool, CLOSE_MS)) {
         atomic_store(&audit->db.hurry, true);
         sqlite3_interrupt(audit->db.db.sqlite);
@@ -440,7 +441,7 @@ void audit_close(struct audit *audit)
     }
     loop_timer_stop(audit->loop, &audit->retry);
     if (queued(audit) || audit->gap)
-        log_error("audit records lost at the end", LOG_INT("audit_dropped", queued(audit) + audit->gap));
+        log_error("audit records lost at shutdown", LOG_INT("audit_dropped", queued(audit) + audit->gap));
     release(audit);
 }
 

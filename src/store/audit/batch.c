@@ -5,8 +5,8 @@
 
 enum { KEPT_BYTES = 1 << 20 };
 
-// What the shared members say, before it is JSON: the lengths of all texts, then the texts, so that no other members
-// make the same bytes. Of a text that is cut one byte more than is kept: that it is cut counts, not where it ends.
+// The shared members before they are encoded as JSON: the lengths of all texts, then the texts, so that different members
+// never make the same bytes. A text that will be cut has one byte more than the limit here, to mark that it is cut.
 static struct span key_of(struct buf *key, const struct audit_record *record)
 {
     uint32_t sizes[AUDIT_ROW_SHARED + 1] = {0};
@@ -35,7 +35,7 @@ static struct span key_of(struct buf *key, const struct audit_record *record)
     return buf_span(key);
 }
 
-// Mostly it is what the row before says too.
+// Usually the shared members are those of the previous row.
 static size_t find_shared(struct audit_batch *batch, const struct audit_record *record)
 {
     struct buf last = batch->key;
@@ -77,7 +77,7 @@ struct span audit_batch_shared(const struct audit_batch *batch, size_t which)
     return span_make(batch->shared.at + start, batch->shared_end[which] - start);
 }
 
-// What rows share is there twice, as a key and as JSON.
+// Shared texts are stored twice, as a key and as JSON.
 size_t audit_batch_bytes(const struct audit_batch *batch) { return batch->own.len + 2 * batch->shared.len; }
 
 void audit_batch_clear(struct audit_batch *batch)

@@ -1,4 +1,4 @@
-// Audit rows that wait to be written: JSON already, all but their place in the chain.
+// Audit rows that wait to be written: encoded as JSON, except for their place in the chain.
 #ifndef STORE_AUDIT_BATCH_H
 #define STORE_AUDIT_BATCH_H
 
@@ -8,8 +8,8 @@
 struct audit_waiting {
     int64_t time_ms;
     enum audit_chain chain;
-    size_t shared;   // which of the batch's
-    size_t own_len;  // of its own text
+    size_t shared;   // index of its shared text
+    size_t own_len;  // length of its own text
 };
 
 struct audit_batch {
@@ -17,11 +17,11 @@ struct audit_batch {
     size_t count, room;
     size_t of_chain[AUDIT_CHAINS];  // how many rows of each
     struct buf own;                 // texts of all rows, one after the other
-    // What rows share, each once: the callers of a gateway do the same few things all the time.
+    // The shared texts of the rows, each once: callers of a gateway repeat the same few operations.
     struct buf shared;   // texts
-    size_t *shared_end;  // of each
+    size_t *shared_end;  // the end of each text
     size_t shared_count, shared_room;
-    struct map known;  // by what they say: 1 + which
+    struct map known;  // the members of a shared text -> 1 + its index
     struct buf key, last_key;
 };
 

@@ -1,17 +1,17 @@
 // Owns the audit's SQLite file: its tables, the writing transaction, and retention.
 //
-// Table `segment` has the rows, some hundred of one chain in each of its own, as they were gathered (draft.c). One row
-// in each would cost the writer many times as much. The view `audit` shows people with sqlite3 the single rows. Table
-// `anchor` has a row for each chain: seq and prev of the first row kept, and seq and hash of the last one written, so that rows
-// missing at either end are found. Both tables change in one transaction, and the writer reads the anchors in it, so that two
-// processes may write to one file. Rows of all chains are numbered together, by `seq`.
+// Table `segment` has the rows, several hundred of one chain in each record, as they were gathered (draft.c). One record for
+// each row would make writing many times more expensive. The view `audit` has the single rows, for use with sqlite3. Table
+// `anchor` has a record for each chain: seq and prev of the first row kept, and seq and hash of the last one written, so that
+// rows missing at either end are found. Both tables change in one transaction, and the writer reads the anchors in it, so that
+// two processes may write to one file. Rows of all chains share one sequence of numbers, `seq`.
 //
-// Retention deletes the oldest segments of one chain because of that chain's age and size alone: a flood of one kind of row
-// deletes none of another (tests/unit/store/audit/audit_test.c). It adds a row to the chain that says which row is the first now;
-// audit_verify() holds the anchor against it.
+// Retention deletes the oldest segments of a chain because of that chain's age and size alone: a flood of one kind of row
+// does not delete rows of another kind (tests/unit/store/audit/audit_test.c). It adds a row to the chain that states the first
+// row left; audit_verify() compares the anchor with it.
 //
-// WAL with synchronous NORMAL: a crash of the process loses no transaction, a loss of power may lose the last ones and
-// leaves a chain that verifies. Also with `required`: every answer waits for its transaction, and would for the disk.
+// WAL with synchronous NORMAL: a crash of the process loses no transaction. A loss of power may lose the last ones, but
+// leaves a chain that verifies. This holds with `required`, too: FULL would make every answer wait for the disk.
 #include "db.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -23,15 +23,15 @@
 #include <time.h>
 
 enum { BUSY_STEP_MS = 10, BUSY_STEPS = 500 };
-enum { PAGE_BYTES = 16384, SEGMENT_COST = 192 };  // of a segment: its numbers, its hash and its place in the index
+enum { PAGE_BYTES = 16384, SEGMENT_COST = 192 };  // overhead of a segment: its numbers, its hash and its index entry
 
-// To 6: rows may have the event `operation`, which version 5 takes for a changed row.
+// To 6: rows may have the event `operation`, which version 5 would report as a changed row.
 static const struct db_migration migrations[] = {{5, ""}, {0}};
 
-// Pages of 16 KiB: a segment has fewer of them, and each is a call of the kernel's and a frame of the log.
+// Pages of 16 KiB: a segment needs fewer of them, and each page is a system call and a frame of the log.
 static const struct db_kind kind = {
     .what = "an audit database",
-    .if_lost = "move it away, and a new one is made",
+    .if_lost = "move it away, and a new one will be created",
     .application = 0x506f7374,
     .version = 6,
     .readable = 5,
@@ -66,7 +66,7 @@ static int on_busy(void *arg, int times)
     return 1;
 }
 
-// The rows one by one, with their members as columns.
+// The single rows, with their members as columns.
 static bool make_view(struct audit_db *db, struct err *err)
 {
     struct buf sql = {0};
@@ -156,14 +156,14 @@ static bool read_anchors(struct db *db, sqlite3_stmt *select, struct audit_ancho
         anchor->bytes = sqlite3_column_int64(select, 4);
         if (!take_hash(column(select, 1), anchor->first_prev) || !take_hash(column(select, 3), anchor->head_hash))
             break;
-        // Rows behind the heads are not ours; the chains go on after them, and verify tells.
+        // Rows after the heads are foreign. The chains continue after them, and audit_verify() reports them.
         int64_t last = sqlite3_column_int64(select, 5);
         last = last > anchor->head_seq ? last : anchor->head_seq;
         anchors->last_seq = last > anchors->last_seq ? last : anchors->last_seq;
     }
     bool ok = got == SQLITE_DONE && count == AUDIT_CHAINS;
     if (!ok && (got == SQLITE_ROW || got == SQLITE_DONE))
-        (void)err_set(err, ERR_CONFIG, "%s: an anchor of the audit database is missing or not one; move the file away",
+        (void)err_set(err, ERR_CONFIG, "%s: an anchor of the audit database is missing or invalid; move the file away",
                       db->path);
     else if (!ok)
         (void)db_fail(db, err);
@@ -212,7 +212,7 @@ void audit_db_segment(sqlite3_stmt *select, struct audit_segment *segment)
 
 // ---- writing --------------------------------------------------------------------------------
 
-// What a segment takes in the file, nearly: what does not fit into a page has pages of its own.
+// The approximate size of a segment in the file: content that does not fit into a page gets pages of its own.
 static int64_t size_of(const struct audit_segment *segment)
 {
     int64_t bytes = (int64_t)(segment->shared.len + segment->rows.len) + SEGMENT_COST;
@@ -241,7 +241,7 @@ static bool add_chain(struct audit_db *db, struct audit_anchors *anchors, enum a
     audit_draft_start(&db->draft, batch, chain);
     while (audit_draft_next(&db->draft, &anchors->last_seq, anchor->head_hash, lines, &segment)) {
         if (atomic_load(&db->hurry))
-            return err_set(err, ERR_SYSTEM, "%s: there was no time left to write", db->db.path);
+            return err_set(err, ERR_SYSTEM, "%s: shutting down before all records were written", db->db.path);
         if (!insert(db, &segment, err))
             return false;
         anchor->head_seq = segment.last;
@@ -285,15 +285,16 @@ bool audit_db_write(struct audit_db *db, const struct audit_batch *batch, struct
 
 // ---- retention ------------------------------------------------------------------------------
 
-// What is to be deleted of a chain: all before the row `first`.
+// The rows that are deleted of a chain: all before the row `first`.
 struct cut {
     enum audit_chain chain;
     int64_t first, rows, bytes;
-    const char *why;  // NULL: nothing
+    const char *why;  // NULL: nothing is deleted
     char prev[AUDIT_HASH_CHARS + 1];
 };
 
-// The oldest segments that are too old or, down to nine tenths of the limit, too much; of those that are young the last one stays.
+// Finds the oldest segments that are too old, or that exceed nine tenths of the size limit once it is reached. The last
+// segment is deleted only for its age.
 static bool find_cut(struct audit_db *db, const struct audit_anchor *anchor, const struct audit_db_limits *limits,
                      struct cut *cut, struct err *err)
 {
@@ -310,7 +311,7 @@ static bool find_cut(struct audit_db *db, const struct audit_anchor *anchor, con
         if ((!old && !much) || cut->rows >= limits->rows) {
             cut->first = seq;
             if (!take_hash(column(db->oldest, 4), cut->prev))
-                cut->why = NULL;  // not ours; verify tells
+                cut->why = NULL;  // foreign; audit_verify() reports it
             break;
         }
         cut->why = old ? "age" : "size";
@@ -345,7 +346,7 @@ static bool delete_cut(struct audit_db *db, struct audit_anchors *anchors, const
     return ok;
 }
 
-// A look without a lock first: mostly nothing is over a limit.
+// First checks without a lock: usually no limit is exceeded.
 static bool trim_chain(struct audit_db *db, enum audit_chain chain, const struct audit_db_limits *limits,
                        struct buf *lines, int64_t *deleted, struct err *err)
 {

@@ -1,4 +1,4 @@
-// Owns segments in the making: the rows of a batch that belong to one chain, numbered, chained and put together.
+// Owns the making of segments: numbers, chains and combines the rows of a batch that belong to one chain.
 #include "draft.h"
 #include "base/mem.h"
 #include <stdlib.h>
@@ -19,7 +19,7 @@ void audit_draft_start(struct audit_draft *draft, const struct audit_batch *batc
         draft->places[i] = (struct audit_draft_place){0};
 }
 
-// Its number in the segment; the first row that needs it puts it there.
+// The number of a shared text in the segment; the first row that needs the text appends it.
 static size_t number_of(struct audit_draft *draft, size_t which, int64_t segment)
 {
     struct audit_draft_place *place = &draft->places[which];
@@ -30,7 +30,7 @@ static size_t number_of(struct audit_draft *draft, size_t which, int64_t segment
     buf_put_text(&draft->shared, place->number ? ",\n" : "[");
     size_t start = draft->shared.len;
     buf_put_char(&draft->shared, '{');
-    buf_put_span(&draft->shared, span_after(audit_batch_shared(draft->batch, which), 1));  // without its comma
+    buf_put_span(&draft->shared, span_after(audit_batch_shared(draft->batch, which), 1));  // without the leading comma
     buf_put_char(&draft->shared, '}');
     secret_digest_hex(span_after(buf_span(&draft->shared), start), place->digest);
     return place->number;
@@ -45,7 +45,7 @@ static void put_place(const struct audit_draft *draft, int64_t seq, struct buf *
     buf_put_char(out, '"');
 }
 
-// After the row with the hash `prev`; gives its own.
+// Appends the row after the row with the hash `prev`, and sets the hash of the row.
 static void put_row(struct audit_draft *draft, size_t number, int64_t seq, const char *prev,
                     char hash[AUDIT_HASH_CHARS + 1])
 {
@@ -75,7 +75,7 @@ static void put_line(struct audit_draft *draft, const char *prev, struct span ke
     const struct audit_waiting *waiting = &draft->batch->at[draft->next];
     struct audit_parts parts;
     if (!audit_segment_split(kept, &parts))
-        return;  // never: it was just put together
+        return;  // cannot happen: the row was just made
     buf_clear(&draft->whole);
     audit_segment_put_row(&parts, audit_batch_shared(draft->batch, waiting->shared), &draft->whole);
     audit_row_show(prev, buf_span(&draft->whole), lines);
@@ -101,7 +101,7 @@ static void add_row(struct audit_draft *draft, int64_t seq, char head[AUDIT_HASH
     draft->left--;
 }
 
-// To the next row of the chain; there is one.
+// Skips to the next row of the chain, which must exist.
 static void skip_others(struct audit_draft *draft)
 {
     const struct audit_waiting *waiting = &draft->batch->at[draft->next];

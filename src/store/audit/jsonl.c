@@ -1,4 +1,4 @@
-// Owns a file of JSON lines: appending whole lines, and opening it anew after it was moved away (log rotation).
+// Owns a file of JSON lines: appending whole lines, and reopening it after log rotation moved it.
 #include "jsonl.h"
 #include "base/mem.h"
 #include <errno.h>
@@ -71,13 +71,13 @@ static bool wait_for_room(const struct jsonl *out, const atomic_bool *hurry)
     return false;
 }
 
-// In pieces that a pipe takes at once when it says that it has room.
+// Writes in pieces small enough for a pipe to accept completely once it is writable.
 static bool write_all(struct jsonl *out, struct span bytes, const atomic_bool *hurry, struct err *err)
 {
     const char *name = out->path ? out->path : "standard output";
     while (bytes.len) {
         if (!wait_for_room(out, hurry))
-            return err_set(err, ERR_SYSTEM, "%s: nobody reads the audit's lines", name);
+            return err_set(err, ERR_SYSTEM, "%s: the reader of the audit log does not accept data", name);
         ssize_t wrote = write(out->fd, bytes.at, bytes.len < PIPE_BUF ? bytes.len : PIPE_BUF);
         if (wrote < 0 && (errno == EINTR || errno == EAGAIN))
             continue;

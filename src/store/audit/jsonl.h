@@ -16,7 +16,7 @@ struct jsonl {
 };
 
 bool jsonl_open(struct jsonl *out, const char *path, struct err *err) MUST_CHECK;  // "-": standard output
-// Whole lines. A reader that takes nothing for five seconds, or at once when *hurry, is an error.
+// Appends whole lines. Fails if the reader accepts nothing for five seconds, or immediately if *hurry.
 bool jsonl_write(struct jsonl *out, struct span lines, const atomic_bool *hurry, struct err *err) MUST_CHECK;
 void jsonl_close(struct jsonl *out);
 

@@ -1,7 +1,7 @@
-// Owns reading the audit: segments in order, the rows in them that match, and going on where it ended.
+// Owns reading the audit log: segments in order, the matching rows in them, and continuing after the end.
 //
-// It reads in passes, each up to the newest segment there is when it begins, and holds no lock between two segments, so
-// that the writer's log can be folded back into the file however long somebody follows.
+// The reader works in passes, each up to the newest segment at its beginning. It holds no lock between two segments, so
+// that the write-ahead log can be checkpointed however long a command follows the audit log.
 #include "base/mem.h"
 #include "db.h"
 #include "rows.h"
@@ -15,12 +15,12 @@ struct audit_reader {
     const struct audit_filter *filter;
     int64_t from, to;  // segments of this pass; the next one begins after `to`
     bool passing;
-    bool again;    // not the first pass any more
-    int64_t skip;  // rows that match and are more than the limit
+    bool again;    // a later pass than the first
+    int64_t skip;  // matching rows to skip, because there are more than the limit
 
-    struct buf shared, texts;  // of the segment in hand
-    struct audit_rows rows;    // those of it that are left
-    struct arena arena;        // of the row in hand
+    struct buf shared, texts;  // of the current segment
+    struct audit_rows rows;    // the remaining rows of the segment
+    struct arena arena;        // of the current row
     char prev[AUDIT_HASH_CHARS + 1], hash[AUDIT_HASH_CHARS + 1];
     struct buf json;
 };
@@ -57,7 +57,7 @@ void audit_reader_close(struct audit_reader *reader)
     free(reader);
 }
 
-// ---- rows of the segment in hand ------------------------------------------------------------
+// ---- rows of the current segment ------------------------------------------------------------
 
 static bool is_meant(const char *wanted, struct span text) { return !wanted || span_is(text, wanted); }
 
@@ -79,7 +79,7 @@ static bool matches(const struct audit_filter *filter, const struct audit_row *r
            ((!filter->since_ms && !filter->until_ms) || is_in_time(filter, row->time));
 }
 
-// The next one that matches; what is no row is passed over: verify is who tells.
+// Finds the next matching row. Invalid rows are skipped: audit_verify() reports them.
 static bool next_row(struct audit_reader *reader, struct audit_row *row)
 {
     struct span whole;
@@ -102,7 +102,7 @@ static bool next_row(struct audit_reader *reader, struct audit_row *row)
 
 // ---- segments -------------------------------------------------------------------------------
 
-// The first or the last one of those left. A segment that is no list of rows has none.
+// Reads the first or the last of the remaining segments. If its text is invalid, it counts as a segment without rows.
 static enum audit_next take_segment(struct audit_reader *reader, sqlite3_stmt *select, int64_t *seq, struct err *err)
 {
     struct audit_segment segment = {0};
@@ -128,7 +128,7 @@ static enum audit_next take_segment(struct audit_reader *reader, sqlite3_stmt *s
     return got == SQLITE_ROW ? AUDIT_READ_ROW : got == SQLITE_DONE ? AUDIT_READ_END : AUDIT_READ_FAILED;
 }
 
-// Where to begin so that only the last ones come: backwards until there are enough.
+// Finds the beginning of the last rows: reads backwards until there are enough.
 static bool find_last(struct audit_reader *reader, struct err *err)
 {
     struct audit_row row;

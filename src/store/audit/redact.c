@@ -1,7 +1,8 @@
-// Owns what is left out of recorded arguments: the words that tell, the pointers, and the walk that applies them.
+// Owns the redaction of recorded arguments: the sensitive words, the pointers, and the walk that applies them.
 //
-// Pure, and without a tree: it walks the text that the scanner accepted, so depth is bounded (SCAN_DEPTH_MAX), copies it
-// but for what is hidden, and stops as soon as the copy is too long. A pointer is followed as a bit in a mask: it is set while all steps so far fit.
+// The walk works without a tree on text that the scanner accepted, so depth is bounded (SCAN_DEPTH_MAX). It copies the text
+// except for redacted values, and stops as soon as the copy is too long. A pointer is a bit in a mask, which stays set
+// while all steps so far match.
 #include "redact.h"
 #include "base/mem.h"
 #include "base/pointer.h"
@@ -26,7 +27,7 @@ struct redact {
 
 // ---- the rules ------------------------------------------------------------------------------
 
-// Lower case (ASCII), and without what people put between words.
+// Converts to lower case (ASCII) and removes separators of words.
 static void simplify(struct span text, struct buf *out)
 {
     buf_clear(out);
@@ -59,7 +60,7 @@ static bool check(void *object, const struct option_place *place, struct err *er
         char *word = simple_word(config->keys[i]);
         bool empty = !*word;
         free(word);
-        if (empty)  // it would be in every key
+        if (empty)  // an empty word would match every key
             return err_set(err, ERR_CONFIG, "%s: %s/keys/%zu: has no letters", place->file, place->path, i);
     }
     return true;
@@ -70,14 +71,15 @@ static const struct option rows[] = {
     {.name = "keys",
      .type = OPTION_STRINGS,
      .offset = AT(keys),
-     .help = "Further words: the value of a key that contains one is left out, whatever its case, `_` and `-`. Known "
-             "are password, passwd, passphrase, passcode, pwd, secret, token, authorization, api_key, access_key, "
-             "private_key, credential, cookie, bearer and jwt."},
+     .help =
+         "More words: the value of a key that contains one is removed, regardless of case, `_` and `-`. Built-in "
+         "words are password, passwd, passphrase, passcode, pwd, secret, token, authorization, api_key, access_key, "
+         "private_key, credential, cookie, bearer and jwt."},
     {.name = "pointers",
      .type = OPTION_STRINGS,
      .offset = AT(pointers),
-     .help = "JSON Pointers to values in the arguments that are left out, such as `/user/email` or `/items/*/pin`; "
-             "`*` is any element or member."},
+     .help = "JSON Pointers to values in the arguments that are removed, such as `/user/email` or `/items/*/pin`; "
+             "`*` stands for any element or member."},
     {0},
 };
 #undef AT
@@ -132,8 +134,8 @@ void redact_free(struct redact *rules)
 struct walk {
     const struct redact *rules;
     struct buf *out;
-    const char *copied;      // up to here the text is in `out`
-    struct buf key, simple;  // of the member at hand
+    const char *copied;      // the text up to here is in `out`
+    struct buf key, simple;  // of the current member
 };
 
 static void visit(struct walk *walk, struct span value, uint64_t live, size_t depth);
@@ -154,7 +156,7 @@ static bool tells(struct walk *walk)
     return false;
 }
 
-// Which pointers still fit after this step; *ends: one of them points here.
+// The pointers that still match after this step; *ends: one of them ends here.
 static uint64_t follow(const struct walk *walk, uint64_t live, size_t depth, struct span step, bool *ends)
 {
     uint64_t left = 0;

@@ -1,11 +1,11 @@
-// Owns what an audit row consists of: the table of its members, and their JSON.
+// Owns the content of an audit row: the table of its members, and their JSON.
 //
-//     shared     ,"event":"call","tenant":"…", …                what many rows say alike: who, what, and how it ended
-//     own        ,"request", …,17,100,200                       the rest, without names; null is absent
+//     shared     ,"event":"call","tenant":"…", …                members shared by many rows: identity, item, outcome
+//     own        ,"request", …,17,100,200                       the other members, without names; null if absent
 //     whole      {"seq":7,"time":"…" SHARED,"request":"…", …,"hash":"…"}
 //     shown      {"seq":7,"time":"…" SHARED,"request":"…", …,"prev":"…","hash":"…"}
 //
-// Each text becomes JSON once; draft.c puts these together, and rows.c takes them apart.
+// Each text is encoded as JSON once; draft.c combines the parts, and rows.c splits them.
 #include "row.h"
 #include "base/scan.h"
 #include <time.h>
@@ -42,7 +42,7 @@ const struct audit_row_field audit_row_fields[] = {
     {KEY("reason"),           AUDIT_ROW_TEXT,  AT(reason),           NULL},
     {KEY("count"),            AUDIT_ROW_COUNT, AT(count),            NULL},
     {KEY("first_seq"),        AUDIT_ROW_COUNT, AT(first_seq),        NULL},
-    // Here the row's own begin: AUDIT_ROW_SHARED.
+    // The row's own members begin here: AUDIT_ROW_SHARED.
     {KEY("request"),          AUDIT_ROW_TEXT,  AT(request),          NULL},
     {KEY("arguments_sha256"), AUDIT_ROW_TEXT,  AT(arguments_sha256), NULL},
     {KEY("arguments"),        AUDIT_ROW_TEXT,  AT(arguments),        NULL},
@@ -56,7 +56,7 @@ const struct audit_row_field audit_row_fields[] = {
 #undef KEY
 
 static const char hash_key[] = ",\"hash\":\"", prev_key[] = ",\"prev\":\"";
-enum { END_CHARS = sizeof hash_key - 1 + AUDIT_HASH_CHARS + 2 };  // with its quote and the brace
+enum { END_CHARS = sizeof hash_key - 1 + AUDIT_HASH_CHARS + 2 };  // with the closing quote and the brace
 
 const char *audit_row_chain_text(enum audit_chain chain) { return chains[chain]; }
 const char *audit_row_event_text(enum audit_event event) { return events[event]; }
@@ -108,7 +108,7 @@ void audit_row_stamp(int64_t time_ms, char out[AUDIT_ROW_STAMP_CHARS + 1])
     *out = '\0';
 }
 
-// The text as JSON; a long one is cut, not in the middle of a character, and ends in "…".
+// The text as JSON. A long text is cut, not in the middle of a character, and ends in "…".
 static void put_text(struct buf *out, struct span text, size_t max)
 {
     if (text.len <= max) {
@@ -116,7 +116,7 @@ static void put_text(struct buf *out, struct span text, size_t max)
         return;
     }
     scan_encode_lossy(span_make(text.at, scan_cut(text, max)), out);
-    out->len--;  // its quote
+    out->len--;  // the closing quote
     buf_put_text(out, "\xE2\x80\xA6\"");
 }
 
@@ -198,7 +198,7 @@ static void put_hash(const char *key, const char *hash, struct buf *out)
     buf_put_char(out, '"');
 }
 
-// The last members, and the brace; `prev` may be NULL. Both have AUDIT_HASH_CHARS.
+// Appends the last members and the brace; `prev` may be NULL. Both hashes have AUDIT_HASH_CHARS.
 static void put_end(const char *prev, const char *hash, struct buf *out)
 {
     if (prev)
@@ -272,7 +272,7 @@ static bool read_hash(struct span raw, struct span *hash)
     return raw.len == AUDIT_HASH_CHARS + 2 && *raw.at == '"';
 }
 
-// The members come in their order, and none is another's.
+// The members must have the order of the table, without others between them.
 bool audit_row_read(struct span whole, struct arena *arena, struct audit_row *row)
 {
     struct span key, raw;

@@ -6,18 +6,18 @@
 #include "segment.h"
 
 struct audit_rows {
-    struct span *shared;  // objects; empty: it is none, or has no members
+    struct span *shared;  // objects; an empty span is not an object, or has no members
     size_t shared_count, shared_room;
     struct scan_walk walk;
-    struct audit_parts parts;  // of the row in hand
+    struct audit_parts parts;  // of the current row
     struct buf members, whole, chained;
 };
 
-// Takes the segment apart; its texts have to stay. False: it is no list of rows, and has none.
+// Splits the segment, whose texts must stay valid. False: it is not a list of rows, and counts as empty.
 bool audit_rows_open(struct audit_rows *rows, const struct audit_segment *segment);
-// The next row; an empty one stands for something that is none. False: that was all.
+// The next row; an empty span stands for an invalid row. False: at the end.
 bool audit_rows_next(struct audit_rows *rows, struct span *whole);
-// The hash that the row in hand should have after `prev`; audit_row_read() has taken it.
+// The correct hash of the current row after `prev`. Call it after audit_row_read() accepted the row.
 void audit_rows_hash(struct audit_rows *rows, const char *prev, char hash[AUDIT_HASH_CHARS + 1]);
 void audit_rows_release(struct audit_rows *rows);
 

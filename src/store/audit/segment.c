@@ -1,17 +1,17 @@
-// Owns the text of a segment: what a kept row consists of, and the row put together again.
+// Owns the text of a segment: the elements of a stored row, and rebuilding the row.
 //
 //     shared     [{"event":"call","tenant":"…", …}, …]
 //     rows       [[7,"…time…",0,"…request…", …,17,100,200,"…hash…"], …]       0: which of `shared`
-//     chained    PREV DIGEST [7,"…time…","…request…", …,17,100,200]           what is hashed: the hash of the row before,
-//                                                                             the digest of what it shares, and its own
+//     chained    PREV DIGEST [7,"…time…","…request…", …,17,100,200]           the input of the hash: the previous hash,
+//                                                                             the digest of the shared members, the own members
 //
-// So a row takes a third of what it says, to hash and to write, and the file stays readable for everybody: the view
-// `audit` puts the parts together in SQL. draft.c makes segments of rows that wait, rows.c reads the rows of one.
+// So hashing and writing a row costs a third of its full text, and the file stays readable: the view `audit` combines the
+// parts in SQL. draft.c makes segments of waiting rows, rows.c reads the rows of a segment.
 #include "segment.h"
 #include "base/scan.h"
 
-// Valid JSON, whatever it says. False: it is no row. What stands between two parts is a comma and nothing else, so that
-// nothing of it is left out when it is hashed again.
+// The input is valid JSON, but may have any content. False: it is not a row. Only a comma may be between two parts, so that
+// the hash covers every byte.
 bool audit_segment_split(struct span kept, struct audit_parts *parts)
 {
     struct span all[AUDIT_ELEMENTS], more;
@@ -35,7 +35,7 @@ bool audit_segment_split(struct span kept, struct audit_parts *parts)
     return true;
 }
 
-// As an object. `shared` begins with its comma.
+// Appends the row as an object. `shared` begins with a comma.
 void audit_segment_put_row(const struct audit_parts *parts, struct span shared, struct buf *out)
 {
     buf_put_text(out, "{\"seq\":");

@@ -1,8 +1,9 @@
-// Owns the check of the audit's chain: which row was changed, moved, added or taken out.
+// Owns the check of the audit chains: finds rows that were changed, moved, added or removed.
 //
-// Each row is held against its own hash and the row before it in its chain, its seq against its place, what a segment says of
-// itself against its rows, and both ends of each chain against its anchor. A gap in the numbers of all rows is legitimate only
-// where retention has deleted; there the hashes of each chain tell whether its own rows are all there. What one change breaks is reported
+// Each row is compared with its own hash and with the previous row of its chain, its seq with its place, the labels of a
+// segment with its rows, and both ends of each chain with the anchor. A gap in the sequence of all rows is legitimate only
+// where retention has deleted rows; there, the hashes of each chain show whether its own rows are complete. One change is
+// reported once: after a finding, the check continues from the values in the row.
 // once: after a finding the check goes on from what the row says.
 #include "db.h"
 #include "rows.h"
@@ -16,21 +17,21 @@ struct check {
     struct audit_verdict *verdict;
     struct audit_anchors anchors;
     int64_t next_seq;
-    int64_t deleted_below;  // of rows before this one, some may be gone rightly
+    int64_t deleted_below;  // retention may have deleted rows before this one
     struct chain_check {
-        // What comes before the chain's next row: the hash its last row states, or the one it should have. Empty: not known.
+        // The previous hash of the chain's next row: the hash stated in the last row, or the correct one. Empty: not known.
         char stated[AUDIT_HASH_CHARS + 1], proper[AUDIT_HASH_CHARS + 1];
-        int64_t last;       // its last row so far; 0: there was none
-        int64_t kept_from;  // what its last retention row says; 0: it has no such row
+        int64_t last;       // its last row so far; 0: not found yet
+        int64_t kept_from;  // first_seq of its last retention row; 0: without one
     } chains[AUDIT_CHAINS];
     struct audit_rows rows;
     struct arena arena;
 };
 
-// What the rows of a segment are, to hold against what it says.
+// The properties of a segment's rows, to compare with its labels.
 struct seen {
     int64_t first, last;
-    bool stray;  // one belongs to another chain
+    bool stray;  // a row belongs to another chain
     char since[AUDIT_ROW_STAMP_CHARS + 1], until[AUDIT_ROW_STAMP_CHARS + 1];
 };
 
@@ -47,7 +48,7 @@ static void tell(struct check *check, int64_t seq, const char *format, ...)
         check->on_finding(check->arg, seq, text);
 }
 
-// Of which chain the next row is, is not known any more.
+// After this, the chain of the next row is not known.
 static void lose_thread(struct check *check)
 {
     for (size_t i = 0; i < AUDIT_CHAINS; i++)
@@ -123,10 +124,9 @@ static void see(struct seen *seen, const struct audit_segment *segment, const st
 static void unreadable(struct check *check, int64_t from, int64_t to)
 {
     if (from == to)
-        tell(check, from, "row %" PRId64 " was changed: it is nothing that was ever written", from);
+        tell(check, from, "row %" PRId64 " was changed: it is not a valid row", from);
     else
-        tell(check, from, "rows %" PRId64 " to %" PRId64 " were changed: they are nothing that was ever written", from,
-             to);
+        tell(check, from, "rows %" PRId64 " to %" PRId64 " were changed: they are not valid rows", from, to);
     lose_thread(check);
     if (to >= check->next_seq)
         check->next_seq = to + 1;
@@ -142,11 +142,12 @@ static void check_labels(struct check *check, const struct audit_segment *segmen
         check->next_seq = segment->last + 1;
     } else if (segment->first != seen->first || segment->last != seen->last || seen->stray ||
                strcmp(since, seen->since) != 0 || strcmp(until, seen->until) != 0) {
-        tell(check, segment->first, "the segment of row %" PRId64 " is not labelled as its rows are", segment->first);
+        tell(check, segment->first, "the labels of the segment of row %" PRId64 " do not match its rows",
+             segment->first);
     }
 }
 
-// Up to the first row of the segment, as far as retention may have deleted rows before it.
+// Advances to the first row of the segment, as far as retention may have deleted the rows before it.
 static void pass_deleted(struct check *check, const struct audit_segment *segment)
 {
     int64_t to = segment->first < check->deleted_below ? segment->first : check->deleted_below;
@@ -163,7 +164,8 @@ static void check_segment_chain(struct check *check, const struct audit_segment 
     tell(check, segment->first,
          "row %" PRId64 " does not follow row %" PRId64 ": one of them was replaced, or rows between them taken out",
          segment->first, chain->last ? chain->last : segment->first - 1);
-    snprintf(chain->proper, sizeof chain->proper, "%.*s", SPAN_ARG(segment->prev));  // its first row may follow that
+    snprintf(chain->proper, sizeof chain->proper, "%.*s",
+             SPAN_ARG(segment->prev));  // the segment's first row may follow it
 }
 
 static void check_segment(struct check *check, const struct audit_segment *segment)
@@ -216,7 +218,7 @@ static void check_ends(struct check *check)
     if (check->next_seq <= head)
         missing(check, check->next_seq, head, " at the end");
     if (check->next_seq > head + 1) {
-        tell(check, head + 1, "rows after %" PRId64 " were added by somebody else", head);
+        tell(check, head + 1, "rows after %" PRId64 " were not written by postern", head);
         lose_thread(check);
     }
     for (enum audit_chain chain = 0; chain < AUDIT_CHAINS; chain++)

@@ -1,4 +1,4 @@
-// Failed authentication is counted once, for pages and calls alike; what is not the caller's mistake is not counted.
+// Failed authentication is counted once, for pages and calls alike; failures that the caller did not cause are not counted.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
@@ -47,13 +47,13 @@ const page = token => send(new URL('/oauth/connections', gateway.origin), { meth
 const call = token => send(gateway.url, { headers: post(bearer(token)), body: initialize('2025-11-25') });
 const ways = { page, call };
 
-/** With a body that is read only once the caller is admitted. */
+/** A call whose body is read only after the caller has been authenticated. */
 const large = token => send(gateway.url, { headers: post(bearer(token)), body: { ...initialize('2025-11-25'), _padding: 'x'.repeat(64 << 10) } });
 Object.assign(ways, { large });
 
 /**
- * What becomes of a credential, the same wherever it is shown: the status for calls and for pages, whether it counts as a failed
- * authentication of its address, and the reason in the audit log (which has no row for what was admitted at a page).
+ * The outcome of each credential, the same on every path: the status for calls and for pages, whether it counts as a failed
+ * authentication of its address, and the reason in the audit log (which has no row for an admitted request of a page).
  */
 const OUTCOMES = [
     { credential: 'none', token: () => undefined, call: 401, page: 403, counted: false, reason: { call: 'unauthenticated' } },
@@ -91,7 +91,7 @@ test('wrong credentials of pages and calls are counted together', async () => {
     }
     for (const ask of Object.values(ways)) {
         assert.equal((await ask(issuer.sign())).status, 429);
-        assert.notEqual((await ask()).status, 429, 'without a credential nothing is guessed');
+        assert.notEqual((await ask()).status, 429, 'a request without a credential is not a failed authentication');
     }
     assert.equal(gateway.log().split('throttling address after failed authentications').length, 2);
 });
@@ -105,7 +105,7 @@ test('a flood of requests without a credential does not delete the row of a call
         const req = request(gateway.url, { method: 'POST', headers: { ...headers, 'content-length': body.length }, agent }, res => res.resume().on('end', resolve));
         req.on('error', reject).end(body);
     });
-    await Promise.all(Array.from({ length: 5000 }, knock)); // after 4,096 rows retention has a look
+    await Promise.all(Array.from({ length: 5000 }, knock)); // retention is checked every 4,096 rows
     agent.destroy();
     assert.equal((await call(issuer.sign())).status, 200);
     await gateway.stop();

@@ -1,4 +1,4 @@
-// The provider forwarded-user: identity headers of a proxy in front, a real nginx among them, and everything they must not do.
+// The provider forwarded-user: identity headers from a proxy in front, including a real nginx, and the misuse that must be refused.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -166,7 +166,7 @@ describe('a gateway behind nginx', () => {
 /** The bytes of a text as UTF-8, each as one character, as raw() sends them. */
 const latin = text => Buffer.from(text, 'utf8').toString('latin1');
 
-/** Sends an initialize with exactly these header lines, a byte for each character, and gives the answer. */
+/** Sends an initialize with exactly these header lines, one byte for each character, and returns the answer. */
 function raw(url, lines) {
     const { hostname, port, host } = new URL(url);
     const body = JSON.stringify(initialize('2025-11-25'));

@@ -1,4 +1,4 @@
-// Who and whether through the running gateway: bearer tokens, 401, the policy on calls and lists, reload and revocation.
+// Authentication and authorization through the running gateway: bearer tokens, 401, the policy on calls and lists, reload and revocation.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { renameSync, writeFileSync } from 'node:fs';
@@ -15,7 +15,7 @@ const rule = (id, effect, more) => policyRule(id, effect, { tenants: ['default']
 
 const policy = {
     version: 1,
-    description: 'Who may do what in this test',
+    description: 'The policy of this test',
     rules: [
         rule('echo-for-all', 'allow', { names: ['echo'] }),
         rule('add-for-clerks', 'allow', { subjects: ['role:clerk'], names: ['add'], when: { '/a': { le: 10 } } }),
@@ -24,7 +24,7 @@ const policy = {
     ],
     tests: [
         {
-            description: 'anybody with a token may echo',
+            description: 'every caller with a token may echo',
             as: { tenant: 'default', subject: 'bearer:ana' },
             server: 'demo',
             kind: 'tool',
@@ -41,7 +41,7 @@ function token(...args) {
     return execFileSync(binary, ['token', ...args, '--file', join(folder.path, 'tokens.json')], { encoding: 'utf8' }).trim();
 }
 
-/** Replaces a file as editors and git do: by a rename. */
+/** Replaces a file by a rename, as editors and git do. */
 function replace(name, text) {
     writeFileSync(join(folder.path, `${name}.new`), text);
     renameSync(join(folder.path, `${name}.new`), join(folder.path, name));
@@ -170,12 +170,12 @@ test('every call, denial and refusal is in the audit log and its chain verifies'
     const rows = () => audit().trim().split('\n').map(line => JSON.parse(line));
     await until(() => rows().some(({ name, decision }) => name === 'echo' && decision === 'allow'), 5_000, 'the call');
     const all = rows();
-    assert.ok(all.some(({ event, status }) => event === 'authentication' && status === 'denied'), 'who was not let in');
+    assert.ok(all.some(({ event, status }) => event === 'authentication' && status === 'denied'), 'refused callers are recorded');
     const denied = all.find(({ rule }) => rule === 'no-now');
     assert.deepEqual([denied.decision, denied.subject, denied.server, denied.kind, denied.name, denied.status], ['deny', 'ana', 'demo', 'tool', 'now', 'denied']);
     assert.match(denied.policy, /^[0-9a-f]{64}$/);
     assert.ok(all.some(({ event }) => event === 'policy'));
-    assert.ok(!audit().includes(ana) && !audit().includes('for the audit'), 'neither a token nor an argument');
+    assert.ok(!audit().includes(ana) && !audit().includes('for the audit'), 'the audit log contains neither a token nor an argument');
     execFileSync(binary, ['audit', 'verify', '--file', file]);
 });
 
@@ -189,13 +189,13 @@ describe('reloads of policies and tokens', () => {
             replace('policy.json', broken);
             const seen = gateway.log().length;
             await until(() => gateway.log().slice(seen).includes('policy not reloaded'), 5_000, 'the refusal');
-            assert.ok(await allowsAdd(), 'the policy before stays in force');
+            assert.ok(await allowsAdd(), 'the previous policy stays in force');
         }
         replace('policy.json', JSON.stringify(policy));
         await until(async () => !(await allowsAdd()), 5_000, 'the old policy again');
     });
     test('P10 a revoked token and its streams end within a second', async () => {
-        const secret = token('new', '--subject', 'eve', '--description', 'not for long');
+        const secret = token('new', '--subject', 'eve', '--description', 'revoked by this test');
         await until(async () => (await send(gateway.url, { headers: post({ authorization: `Bearer ${secret}` }), body: initialize('2025-11-25') })).status === 200, 5_000, 'the new token');
         const eve = await Caller.open(secret);
         const events = await stream(gateway.url, { headers: { ...eve.headers, accept: 'text/event-stream' } });
@@ -240,7 +240,7 @@ describe('several providers', () => {
     test('P1 a credential that was presented and not accepted never falls through to none', async () => {
         both = await start([bearer(), { type: 'none' }]);
         try {
-            assert.equal((await opens({})).status, 200, 'nothing presented: anonymous, on loopback');
+            assert.equal((await opens({})).status, 200, 'a caller without a credential is anonymous on loopback');
             assert.equal((await opens({ authorization: `Bearer ${ana}` })).status, 200);
             for (const value of [`Bearer ${ana.slice(0, -1)}`, 'Bearer postern_AAAAAAAA_0123456789012345678901234567890123456789012_AAAAAA', 'Bearer eyJhbGciOiJub25lIn0.e30.', 'Basic YTpi', 'Bearer', ''])
                 assert.equal((await opens({ authorization: value })).status, 401, value);
@@ -261,7 +261,7 @@ describe('P7 the provider none', () => {
             assert.equal((await ask({})).status, 200);
             assert.equal((await ask({ host: 'evil.example' })).status, 403);
             assert.equal((await ask({ origin: 'https://evil.example' })).status, 403);
-            assert.equal((await ask({ authorization: `Bearer ${ana}` })).status, 401, 'a credential is not the same as none');
+            assert.equal((await ask({ authorization: `Bearer ${ana}` })).status, 401, 'a presented credential is not ignored');
         } finally {
             await open.stop();
         }

@@ -1,4 +1,4 @@
-// The provider jwt with a real OpenID provider: discovery, roles from scopes, rotation of its keys, and tokens that must not pass.
+// The provider jwt with a real OpenID provider: discovery, roles from scopes, rotation of its keys, and tokens that must be refused.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createHmac } from 'node:crypto';

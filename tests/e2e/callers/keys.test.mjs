@@ -1,4 +1,4 @@
-// Keys of an issuer that misbehaves, and scopes: what the gateway fetches, when, how long it waits, and what it says meanwhile.
+// Keys of an issuer that misbehaves, and scopes: what the gateway fetches and when, how long it waits, and how it answers meanwhile.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -13,8 +13,8 @@ const demo = join(dirname(binary), 'postern-demo');
 const AUDIENCE = 'https://gateway.example/mcp';
 const policy = {
     version: 1,
-    description: 'Everybody may echo',
-    rules: [{ id: 'echo', effect: 'allow', description: 'echo for everybody here', tenants: ['default'], subjects: ['authenticated'], servers: ['demo'], kinds: ['tool'], names: ['echo'] }]
+    description: 'Every caller may echo',
+    rules: [{ id: 'echo', effect: 'allow', description: 'echo for every caller of this test', tenants: ['default'], subjects: ['authenticated'], servers: ['demo'], kinds: ['tool'], names: ['echo'] }]
 };
 
 let folder;
@@ -32,7 +32,7 @@ const start = (issuer, more) =>
     });
 const open = (gateway, token) => send(gateway.url, { headers: post(token ? { authorization: `Bearer ${token}` } : {}), body: initialize('2025-11-25') });
 
-/** Runs `body` with an issuer and a gateway in front of it, both ended afterwards. */
+/** Runs `body` with an issuer and a gateway that trusts it, and stops both afterwards. */
 async function withIssuer(more, body, prepare = () => {}) {
     const issuer = await startIssuer(AUDIENCE);
     prepare(issuer);
@@ -45,7 +45,7 @@ async function withIssuer(more, body, prepare = () => {}) {
     }
 }
 
-/** Waits until the keys were fetched: a caller that waits for them longer than three seconds is told to come back. */
+/** Waits until the keys were fetched: a caller that waits for them longer than three seconds gets 503 with Retry-After. */
 const fetched = (issuer, gateway) => until(async () => (await open(gateway, issuer.sign())).status === 200, 15_000, 'the keys');
 
 describe('J10 cached keys', () => {
@@ -85,7 +85,7 @@ describe('J11 unknown keys', () => {
             issuer.add('other', 'ES256');
             const forged = issuer.sign(issuer.claims(), { alg: 'ES256', kid: 'es' }, 'other');
             assert.equal((await open(gateway, forged)).status, 401);
-            assert.equal(issuer.fetches['/jwks'], 1, 'a bad signature with a known kid is no reason to fetch');
+            assert.equal(issuer.fetches['/jwks'], 1, 'a bad signature with a known kid does not cause a fetch');
             const unknown = Array.from({ length: 20 }, (_, i) => issuer.sign(issuer.claims(), { alg: 'ES256', kid: `no-${i}` }));
             const statuses = await Promise.all(unknown.map(async token => (await open(gateway, token)).status));
             assert.deepEqual(new Set(statuses), new Set([401]));
@@ -105,8 +105,8 @@ describe('J12 callers that wait for keys', () => {
             const began = Date.now();
             let answered = false;
             const waiting = open(gateway, issuer.sign()).finally(() => (answered = true));
-            assert.equal((await open(gateway)).status, 401, 'without a token there is nothing to wait for');
-            assert.ok(!answered, 'the loop waits for nobody');
+            assert.equal((await open(gateway)).status, 401, 'a request without a token does not wait for keys');
+            assert.ok(!answered, 'the event loop is not blocked');
             const { status, headers, body } = await waiting;
             assert.equal(status, 503);
             assert.match(headers['retry-after'], /^\d+$/);
@@ -120,14 +120,14 @@ describe('J12 callers that wait for keys', () => {
             issuer.serve = () => {};
             const { status, headers } = await open(gateway, issuer.sign(issuer.claims(), { alg: 'ES256', kid: 'rotated' }, 'rotated'));
             assert.deepEqual([status, /^\d+$/.test(headers['retry-after'])], [503, true]);
-            assert.equal((await open(gateway, issuer.sign(issuer.claims({ jti: 'known' })))).status, 200, 'the keys that are known');
+            assert.equal((await open(gateway, issuer.sign(issuer.claims({ jti: 'known' })))).status, 200, 'known keys stay in use');
         }));
     test('J12 a caller that waits is answered when the keys arrive', () => {
         let answer;
         return withIssuer({}, async ({ issuer, gateway }) => {
             await until(() => answer, 15_000, 'the request for the keys');
             const waiting = open(gateway, issuer.sign());
-            await until(() => open(gateway).then(({ status }) => status === 401), 15_000, 'the gateway to have read the request before');
+            await until(() => open(gateway).then(({ status }) => status === 401), 15_000, 'the gateway has read the previous request');
             const held = answer;
             issuer.serve = undefined;
             held.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(issuer.metadata()));
@@ -150,7 +150,7 @@ describe('J13 sources of keys', () => {
         withIssuer({}, peers => nobody(peers, /name another issuer/), metadata(({ url }) => ({ issuer: `${url}/` }))));
     for (const uri of ['http://198.51.100.1/jwks', 'http://localhost.example/jwks', 'http://127.0.0.1:80@198.51.100.1/jwks', 'file:///etc/passwd', '/jwks'])
         test(`J13 metadata that point to ${uri} are refused`, () =>
-            withIssuer({}, peers => nobody(peers, /name no jwks_uri that may be asked/), metadata(() => ({ jwks_uri: uri }))));
+            withIssuer({}, peers => nobody(peers, /do not name a jwks_uri that may be fetched/), metadata(() => ({ jwks_uri: uri }))));
     test('N3 J13 metadata may not lead to another kind of network', () =>
         withIssuer({}, peers => nobody(peers, /may not be connected to/), metadata(() => ({ jwks_uri: 'https://10.255.255.1/jwks' }))));
     test('J13 a redirect of the key set is not followed', () =>
@@ -191,7 +191,7 @@ describe('J15 required scopes', () => {
             }
             for (const claims of [{ scope: 'mcp:admin x mcp:use' }, { scope: 'mcp:use', scp: ['mcp:admin'] }])
                 assert.equal((await open(gateway, issuer.sign(issuer.claims(claims)))).status, 200);
-            assert.equal((await open(gateway, `${issuer.sign(issuer.claims({ scope: '' })).slice(0, -4)}AAAA`)).status, 401, 'only a good token is worth a 403');
+            assert.equal((await open(gateway, `${issuer.sign(issuer.claims({ scope: '' })).slice(0, -4)}AAAA`)).status, 401, 'an invalid token gets 401 and not 403');
             const { body } = await send(`${origin}/.well-known/oauth-protected-resource`, { method: 'GET' });
             assert.deepEqual(JSON.parse(body).scopes_supported, ['mcp:use', 'mcp:admin']);
             const refused = () =>

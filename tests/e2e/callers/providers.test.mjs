@@ -1,4 +1,4 @@
-// Lists of providers: one for each listener, several issuers in one list, their names, and what holds whatever the order.
+// Lists of providers: one for each listener, several issuers in one list, their names, and rules that do not depend on the order.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -97,7 +97,7 @@ describe('P1 a list of providers for each listener', () => {
         const id = (await open(urls[2], bob)).headers['mcp-session-id'];
         const other = (await open(urls[0], issuer.sign())).headers['mcp-session-id'];
         token('revoke', bob.split('_')[1]);
-        await until(() => gateway.log().includes('session ended: its credential is no longer good'), WAIT_MS, 'the end of the session');
+        await until(() => gateway.log().includes('session ended: its credential is no longer valid'), WAIT_MS, 'the end of the session');
         assert.equal((await inSession(urls[2], bob, id)).status, 401);
         assert.equal((await inSession(urls[0], issuer.sign(), other)).status, 200);
     });
@@ -142,7 +142,7 @@ describe('J1 several issuers', () => {
         assert.equal((await open(gateway.url, partner.sign(partner.claims(), { alg: 'ES256', kid: 'new' }))).status, 401);
         assert.deepEqual({ corp: corp.fetches['/jwks'], partner: partner.fetches['/jwks'] }, { ...before, partner: before.partner + 1 });
         corp.add('rotated', 'ES256');
-        assert.equal((await open(gateway.url, corp.sign(corp.claims(), { alg: 'ES256', kid: 'rotated' }, 'rotated'))).status, 200, 'nobody used up its fetch');
+        assert.equal((await open(gateway.url, corp.sign(corp.claims(), { alg: 'ES256', kid: 'rotated' }, 'rotated'))).status, 200, 'the fetch of this issuer is still available');
     });
     test('P4 J15 the metadata name all issuers and each scope once', async () => {
         const { body } = await send(`${gateway.origin}/.well-known/oauth-protected-resource`, { method: 'GET' });
@@ -204,13 +204,13 @@ describe('standard input with a token of an issuer', () => {
     test('J5 a rejected token ends the stdio session with an error', async () => {
         const { out, err } = serve(issuer.sign(issuer.claims({ aud: 'https://elsewhere.example' })));
         assert.deepEqual(await out.exited, { code: 4, signal: null }, err.log());
-        assert.match(err.log(), /standard input is not let in/);
+        assert.match(err.log(), /caller on standard input refused/);
     });
     test('J12 a stdio session that ends before authentication leaves no processes', async () => {
         const asked = () => issuer.fetches['/.well-known/openid-configuration'] ?? 0, before = asked();
         issuer.serve = () => {};
         const { out, err, child } = serve(issuer.sign());
-        await until(() => asked() > before, WAIT_MS, 'the question for the keys');
+        await until(() => asked() > before, WAIT_MS, 'the request for the keys');
         child.kill('SIGTERM');
         assert.deepEqual(await out.exited, { code: 0, signal: null }, err.log());
     });

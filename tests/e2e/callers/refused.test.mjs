@@ -1,7 +1,7 @@
-// The negative suite: forged tokens, and good tokens brought in ways that libmicrohttpd would let pass. Each of them is refused, and at the
-// end the audit has not one call of theirs.
+// The negative suite: forged tokens, and good tokens in requests that libmicrohttpd itself would accept. Each of them is refused, and the
+// audit log must not contain a call of any of them.
 //
-// Every case has a twin without the flaw that is accepted ("the same without a flaw"), so that it is the flaw which is refused.
+// Every case has a twin without the flaw that is accepted ("the same without a flaw"), which proves that the flaw is the reason for the refusal.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -18,8 +18,8 @@ const AUDIENCE = 'https://gateway.example/mcp';
 const CLOSE_MS = 15_000;
 const policy = {
     version: 1,
-    description: 'Everybody who gets in may do everything',
-    rules: [{ id: 'all', effect: 'allow', description: 'everything for everybody', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'], acknowledge: 'open' }]
+    description: 'Every authenticated caller may do everything',
+    rules: [{ id: 'all', effect: 'allow', description: 'everything for every caller', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'], acknowledge: 'open' }]
 };
 
 let folder, issuer, gateway, bearer;
@@ -32,7 +32,7 @@ before(async () => {
     issuer.add('es384', 'ES384');
     issuer.add('ed', 'EdDSA');
     gateway = await startGateway({
-        limits: { max_header: '32KiB', header_timeout: '1s', auth_failures: 100_000 }, // P6 is another test's
+        limits: { max_header: '32KiB', header_timeout: '1s', auth_failures: 100_000 }, // P6 has its own test
         auth: {
             providers: [
                 { type: 'bearer', tokens: join(folder.path, 'tokens.json') },
@@ -58,7 +58,7 @@ const seconds = more => Math.floor(Date.now() / 1000) + more;
 
 const es = { alg: 'ES256', kid: 'es' };
 const pem = kid => issuer.keys[kid].publicKey.export({ type: 'spki', format: 'pem' });
-/** Good ones, to be sure that the others are refused for their flaw. */
+/** Tokens without a flaw, which prove that the others are refused for theirs. */
 const good = {
     'an ES256 signature': () => issuer.sign(),
     'an RS256 signature': () => issuer.sign(issuer.claims(), { alg: 'RS256', kid: 'rsa' }, 'rsa', 'RS256'),
@@ -148,12 +148,12 @@ describe('forged tokens are refused', () => {
         });
 });
 
-// ---- what libmicrohttpd takes ---------------------------------------------------------------
+// ---- requests that libmicrohttpd accepts ---------------------------------------------------------------
 
 const body = JSON.stringify(initialize('2025-11-25'));
 const length = `Content-Length: ${Buffer.byteLength(body)}`;
 
-/** Sends these bytes on a connection of their own and gives all that comes back until it is closed; `drip`: one byte every 100 ms. */
+/** Sends these bytes on a new connection and returns everything received until it is closed; `drip`: one byte every 100 ms. */
 function exchange(bytes, drip) {
     const { hostname, port } = new URL(gateway.url);
     return new Promise((resolve, reject) => {
@@ -180,7 +180,7 @@ const auth = () => `Authorization: Bearer ${bearer}`;
 const chunked = () => `${Buffer.byteLength(body).toString(16)}\r\n${body}\r\n0\r\n\r\n`;
 const close = 'Connection: close';
 
-/** Good tokens that must not count, because two readers could read the request differently. The name says what §14 found. */
+/** Good tokens that must not be accepted, because two parsers could read the request differently. */
 const lenient = {
     'MHD CL+TE: a token in a request with both framings': () => request([auth(), length, 'Transfer-Encoding: chunked'], chunked() + request([auth(), length, close])),
     'MHD CL+TE: a token in a request with both framings in reverse order': () => request([auth(), 'Transfer-Encoding: chunked', length], chunked()),
@@ -232,7 +232,7 @@ describe('good tokens in ambiguous requests are refused', () => {
         test(`${name} is refused`, async () => {
             const answer = await exchange(bytes());
             const statuses = [...answer.matchAll(/^HTTP\/1\.1 (\d{3})/gm)].map(([, status]) => status);
-            assert.ok(statuses.every(status => ['400', '401', '431', '501'].includes(status)), answer.slice(0, 1000)); // or closed without a word
+            assert.ok(statuses.every(status => ['400', '401', '431', '501'].includes(status)), answer.slice(0, 1000)); // or closed without an answer
             assert.ok(!/mcp-session-id/i.test(answer), 'a session was opened');
         });
     test('MHD timeout: a good token that arrives a byte every 100 ms is refused at the header deadline', async () => {

@@ -1,4 +1,4 @@
-// The command `postern audit`, over a database made here, with the chain worked out from its description alone.
+// The command `postern audit`, over a database made here, with the chain computed from its documentation alone.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -38,7 +38,7 @@ const ago = minutes => new Date(Date.now() - minutes * 60_000).toISOString();
 
 const sha256 = text => createHash('sha256').update(text).digest('hex');
 
-/** Adds rows the way the gateway does: those of each chain as one segment, with what they share kept once. */
+/** Adds rows the way the gateway does: those of each chain as one segment, with shared values stored once. */
 function add(...given) {
     for (const chain of CHAINS.keys()) addTo(chain, given.filter(one => chainOf(one) === chain));
 }

@@ -1,4 +1,4 @@
-// Every command as a new user meets it: help, mistakes, output on a terminal and in a pipe, exit status.
+// Every command as a user sees it: help, mistakes, output on a terminal and in a pipe, exit status.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -9,7 +9,7 @@ import { commandLine, EXIT, quote } from '../command-line.mjs';
 import { binary, startGateway, stdioServer, temporaryDirectory } from '../gateway.mjs';
 
 const { OK, NEGATIVE, USAGE, CONFIG, UNAVAILABLE } = EXIT;
-const COMMANDS = ['serve', 'tools', 'resources', 'prompts', 'call', 'read', 'prompt', 'servers', 'status', 'logs', 'reload', 'config', 'token', 'policy', 'audit', 'login', 'logout',
+const COMMANDS = ['serve', 'tools', 'resources', 'prompts', 'call', 'read', 'prompt', 'servers', 'status', 'logs', 'reload', 'restart', 'disable', 'enable', 'config', 'token', 'policy', 'audit', 'login', 'logout',
     'connections', 'doctor', 'vault', 'version', 'help', 'completion'];
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));
@@ -19,7 +19,7 @@ const directory = temporaryDirectory();
 const home = join(directory.path, 'home');
 after(() => directory.remove());
 
-/** Writes a configuration and gives its path. */
+/** Writes a configuration and returns its path. */
 function configure(config, name = 'servers.json') {
     const path = join(directory.path, name);
     writeFileSync(path, JSON.stringify(config));
@@ -104,7 +104,7 @@ describe('standard output', () => {
 
 describe('completion', () => {
     const postern = dirname(binary);
-    /** What a real bash would offer after this line, with the cursor at its end. */
+    /** The completions that a real bash offers after this line, with the cursor at its end. */
     async function offers(line) {
         const script = `PATH=${quote(postern)}:$PATH; source <(postern completion bash)
             complete -p postern >/dev/null || exit 1
@@ -298,10 +298,10 @@ describe('unknown servers and absent logins', () => {
         test(`${command} of an unknown server suggests a similar name`, () => fails([command, 'dmo', '--config', working], CONFIG, /no server "dmo" .*did you mean "demo"\?/, state()));
     test('logout reports an absent login', async () => {
         const web = configure({ mcpServers: { web: { url: 'http://127.0.0.1:1/mcp' } } }, 'web.json');
-        for (const [args, said] of [[['web'], 'There was no login to web\n'], [['--all'], 'There was no login\n']])
+        for (const [args, said] of [[['web'], 'Not logged in to web\n'], [['--all'], 'Not logged in\n']])
             assert.deepEqual(await run(['logout', ...args, '--config', web], state()), { status: OK, stdout: '', stderr: said });
     });
-    test('connections reports on a terminal that it is empty', async () => assert.match((await onTerminal(['connections', '--config', working], state())).shown, /^There are no logins; 'postern login SERVER' makes one\n$/));
+    test('connections reports on a terminal that it is empty', async () => assert.match((await onTerminal(['connections', '--config', working], state())).shown, /^No logins yet; to log in, run 'postern login SERVER'\n$/));
 });
 
 describe('call', () => {
@@ -486,7 +486,7 @@ describe('config', () => {
     });
 });
 
-/** What is wrong with a value under the part of JSON Schema that `config schema` uses. */
+/** The violations of a schema by a value, under the part of JSON Schema that `config schema` uses. */
 function problems(schema, value, path = '') {
     const known = ['$schema', 'title', 'description', 'default', 'type', 'enum', 'const', 'anyOf', 'items', 'properties', 'additionalProperties', 'minimum', 'maximum', 'pattern'];
     const odd = Object.keys(schema).filter(key => !known.includes(key));

@@ -1,4 +1,4 @@
-// Mistakes in the configuration: each is told with its file, its place and what to do, and ends with status 3.
+// Mistakes in the configuration: each error names the file, the place and what to do, and the exit status is 3.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -17,7 +17,7 @@ const RUN_MS = 5_000;
 const demo = { command: process.execPath };
 const server = more => ({ mcpServers: { a: { ...demo, ...more } } });
 
-/** Runs the gateway and gives its {status, stdout, stderr}; one that serves is ended after a while. */
+/** Runs the gateway and returns its {status, stdout, stderr}; a gateway that serves is stopped after a while. */
 function execute(args, env = {}) {
     const { SECRET_TOKEN, ...environment } = process.env;
     return new Promise(resolve => {
@@ -33,11 +33,11 @@ function run(config, args = ['config', 'check'], env) {
     return execute([...args, '--config', file], env);
 }
 
-/** It ends with status 3 and one line on stderr that begins with the file and has all of these in it. */
+/** It ends with status 3 and one line on stderr that begins with the file and contains all of these texts. */
 function refused({ status, stdout, stderr }, ...wanted) {
     assert.equal(status, 3, stderr || stdout);
     assert.equal(stdout, '');
-    assert.match(stderr, /^postern: .*\n$/, 'one line, and no complaint of a sanitizer');
+    assert.match(stderr, /^postern: .*\n$/, 'one line, without a report of a sanitizer');
     assert.ok(stderr.startsWith(`postern: ${file}`), stderr);
     for (const part of wanted) assert.ok(stderr.includes(part), `${part} in: ${stderr}`);
 }
@@ -119,24 +119,24 @@ const mistakes = {
         { policy: 'p.json', listen: [{ auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['10.0.0.5'] }] } }] },
         ' /listen/0/auth/providers/0/secret: a proxy beyond loopback must also show a secret'
     ],
-    'a listener that proves identities without a policy': [{ listen: [{ auth: { providers: [{ type: 'bearer', tokens: 't.json' }] } }] }, ' /policy: a provider proves who calls'],
+    'a listener that proves identities without a policy': [{ listen: [{ auth: { providers: [{ type: 'bearer', tokens: 't.json' }] } }] }, ' /policy: a provider authenticates callers'],
     'P1 a second provider of a type that may occur once': [{ auth: { providers: [{ type: 'none' }, { type: 'none', name: 'b' }] } }, ' /auth/providers/1: a second provider of the type "none"'],
     'J1 a name shared by two issuers': [issuers({ issuer: 'https://a.example' }, { issuer: 'https://b.example' }), ' /auth/providers/1: a second provider of the same name; give it a `name`'],
     'J1 a repeated issuer': [issuers({ issuer: 'https://a.example', name: 'a' }, { issuer: 'https://a.example', name: 'b' }), ' /auth/providers/1: a second provider for the same issuer'],
     'P2 a name shared by issuers of two listeners': [
         { ...jwt(), listen: [{ auth: jwt({ issuer: 'https://other.example' }).auth }] },
-        ' /listen/0/auth/providers/0: another provider is called "jwt" already'
+        ' /listen/0/auth/providers/0: another provider has the name "jwt" already'
     ],
     'P2 a name shared by token files of two listeners': [
         { policy: 'p.json', listen: [{ auth: { providers: [{ type: 'bearer', tokens: 'a.json' }] } }, { auth: { providers: [{ type: 'bearer', tokens: 'b.json' }] } }] },
-        ' /listen/1/auth/providers/0: another provider is called "bearer" already'
+        ' /listen/1/auth/providers/0: another provider has the name "bearer" already'
     ],
-    'P2 a name of a provider with a colon': [jwt({ name: 'a:b' }), ' /auth/providers/0/name: 1 to 64 letters'],
+    'P2 a name of a provider with a colon': [jwt({ name: 'a:b' }), ' /auth/providers/0/name: must be 1 to 64 letters'],
     'P7 openness of a provider that proves identities': [{ auth: { providers: [{ type: 'bearer', tokens: 't.json', i_know_this_is_open: true }] } }, ' /auth/providers/0/i_know_this_is_open: only for the type "none"'],
     'P11 a forwarded user without trusted proxies': [forwarded({}), ' /auth/providers/0/trusted_proxies: name the addresses of the proxy'],
     'P11 an empty list of trusted proxies': [forwarded({ trusted_proxies: [] }), ' /auth/providers/0/trusted_proxies: name the addresses'],
-    'P11 a trusted proxy that is not an address': [forwarded({ trusted_proxies: ['proxy.example'] }), ' /auth/providers/0/trusted_proxies: "proxy.example" is no address or network'],
-    'P11 a network with an invalid prefix length': [forwarded({ trusted_proxies: ['10.0.0.0/33'] }), ' /auth/providers/0/trusted_proxies: "10.0.0.0/33" is no address or network'],
+    'P11 a trusted proxy that is not an address': [forwarded({ trusted_proxies: ['proxy.example'] }), ' /auth/providers/0/trusted_proxies: "proxy.example" is not an address or network'],
+    'P11 a network with an invalid prefix length': [forwarded({ trusted_proxies: ['10.0.0.0/33'] }), ' /auth/providers/0/trusted_proxies: "10.0.0.0/33" is not an address or network'],
     'P12 a proxy beyond loopback without a secret or a certificate': [forwarded({ trusted_proxies: ['10.0.0.5'] }), ' /auth/providers/0/secret: a proxy beyond loopback must also show a secret'],
     'P12 every address as a trusted proxy': [forwarded({ trusted_proxies: ['0.0.0.0/0'] }), ' /auth/providers/0/secret: a proxy beyond loopback must'],
     'P12 a secret that is too short': [forwarded({ trusted_proxies: ['10.0.0.5'], secret: 'x'.repeat(31) }), ' /auth/providers/0/secret: at least 32 characters'],
@@ -210,11 +210,11 @@ describe('configurations that config check accepts', () => {
     });
 });
 
-/** A policy whose one rule is about these servers. */
+/** A policy with one rule, for these servers. */
 const policy = (...servers) => ({
     version: 1,
-    description: 'What the tests of the configuration need',
-    rules: [{ id: 'all', effect: 'allow', description: 'everybody may use them', tenants: ['*'], subjects: ['authenticated'], servers, kinds: ['tool'], names: ['*'] }]
+    description: 'The policy of the configuration tests',
+    rules: [{ id: 'all', effect: 'allow', description: 'every caller may use them', tenants: ['*'], subjects: ['authenticated'], servers, kinds: ['tool'], names: ['*'] }]
 });
 const beside = (name, content) => writeFileSync(join(directory.path, name), typeof content === 'string' ? content : JSON.stringify(content));
 const bearer = more => ({ auth: { providers: [{ type: 'bearer', tokens: 'tokens.json' }] }, policy: 'policy.json', mcpServers: { a: demo }, ...more });
@@ -289,7 +289,7 @@ describe('servers that config check examines', () => {
     });
     test('serve starts with a server that cannot work and logs a warning', async () => {
         const gateway = await startGateway({ mcpServers: { a: { command: 'npx -y some-server' } } });
-        assert.match(gateway.log(), /a server cannot work as it is configured.*\/mcpServers\/a\/command.*put its arguments in/);
+        assert.match(gateway.log(), /server cannot work as configured.*\/mcpServers\/a\/command.*put its arguments in/);
         await gateway.stop();
     });
     test('config check counts servers of tenants', async () => {

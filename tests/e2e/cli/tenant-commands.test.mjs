@@ -1,4 +1,4 @@
-// The command line with several tenants, servers that fail or take their time, and a gateway that wants a token.
+// The command line with several tenants, servers that fail or are slow, and a gateway that requires a token.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';

@@ -1,4 +1,4 @@
-// The command `postern token`: what it prints, what it writes, who may do it at the same time, and its exit codes.
+// The command `postern token`: its output and files, concurrent runs, and its exit codes.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -21,13 +21,13 @@ beforeEach(() => {
 });
 afterEach(() => directory.remove());
 
-/** Runs `postern token ARGS --file FILE` away from any terminal. */
+/** Runs `postern token ARGS --file FILE` without a terminal. */
 function token(...args) {
     const { status, stdout, stderr } = spawnSync(binary, ['token', ...args, '--file', file], { encoding: 'utf8' });
     return { status, stdout, stderr };
 }
 
-/** The same on a terminal; what goes to stdout and stderr arrives as one text. */
+/** The same on a terminal; stdout and stderr arrive as one text. */
 function onTerminal(...args) {
     const words = [binary, 'token', ...args, '--file', file].map(word => `'${word}'`).join(' ');
     const { status, stdout } = spawnSync('script', ['-qec', words, '/dev/null'], { encoding: 'utf8' });
@@ -37,7 +37,7 @@ function onTerminal(...args) {
 function make(...args) {
     const { status, stdout, stderr } = token('new', ...args);
     assert.equal(status, 0, stderr);
-    assert.equal(stderr, '', 'nothing but the token, away from a terminal');
+    assert.equal(stderr, '', 'without a terminal only the token is printed');
     assert.match(stdout.trimEnd(), SHAPE);
     return { text: stdout.trimEnd(), id: SHAPE.exec(stdout.trimEnd())[1] };
 }
@@ -136,7 +136,7 @@ test('P10 token rotate issues a new token with the same data and expires the old
     assert.match(third.stderr, new RegExp(`2 active tokens already \\(${first.id}, ${second.id}\\)`));
     assert.equal(token('new', '--subject', 'alice', '--tenant', 'acme').status, 1);
     assert.equal(stored().tokens.length, 2);
-    make('--subject', 'alice'); // of another tenant: somebody else
+    make('--subject', 'alice'); // of another tenant, so another identity
 
     assert.equal(token('revoke', first.id).status, 0);
     const now = token('rotate', second.id, '--overlap', '0s', '--expires', '10d');
@@ -236,7 +236,7 @@ test('wrong usage of token exits with 2 and does not write the file', () => {
         [['revoke'], /usage: postern token revoke ID/],
         [['revoke', 'abc'], /ID must be 8 letters and digits/],
         [['revoke', 'abcdefgh', '--expires', '1d'], /takes no --expires/],
-        [['make'], /there are new, list, rotate and revoke/],
+        [['make'], /use new, list, rotate or revoke/],
         [['new', '--subjekt', 'a'], /did you mean --subject/]
     ]) {
         const { status, stdout, stderr } = token(...args);

@@ -1,4 +1,4 @@
-// The command `postern vault`, over a store made here, with records sealed by the description of the format alone.
+// The command `postern vault`, over a store made here, with records sealed according to the documentation of the format alone.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { createCipheriv, createDecipheriv, createHash, randomBytes } from 'node:crypto';
@@ -72,7 +72,7 @@ function fill(key, count) {
     return names;
 }
 
-/** Every record opens with the keys of the ring and says what it said; its generation is the one it had. */
+/** Every record opens with the keys of the ring, and its content and generation are unchanged. */
 function checkAll(names) {
     const keys = keysOf(readFileSync(ring, 'utf8'));
     const rows = db.prepare("SELECT * FROM record WHERE space<>'vault'").all();
@@ -117,7 +117,7 @@ test('S6 a rotation killed at any point leaves every record readable and the nex
         child.kill('SIGKILL');
         await new Promise(done => child.exitCode ?? child.signalCode ? done() : child.once('exit', done));
         checkAll(names);
-        db.exec('DELETE FROM lease'); // as if its minute were over
+        db.exec('DELETE FROM lease'); // as if its minute had passed
     }
     const last = vault(['rotate']);
     assert.equal(last.status, 0, last.stderr);
@@ -152,7 +152,7 @@ test('S8 a store of the first version is read and unknown members of a grant are
     const [{ token, ...shown }, ...more] = JSON.parse(stdout);
     assert.deepEqual(more, []);
     assert.deepEqual(shown, { tenant: texts[0], server: texts[3], issuer: texts[2], resource: texts[3], user: texts[1], scope: 'a b', expires: '2100-01-01T00:00:00Z', refresh: true, ended: false, volatile: false });
-    assert.deepEqual(readdirSync(directory.path).filter(file => !/^(store\.db(-wal|-shm)?|vault\.key)$/.test(file)), [], 'no name has a version in it');
+    assert.deepEqual(readdirSync(directory.path).filter(file => !/^(store\.db(-wal|-shm)?|vault\.key)$/.test(file)), [], 'no file name contains a version');
 });
 
 test('S8 a store of a later version is refused and unchanged', () => {
@@ -172,7 +172,7 @@ test('a second rotation at the same time is refused', () => {
     db.prepare('INSERT INTO lease VALUES(?,?,?,?)').run(Buffer.from('vault rotation'), randomBytes(16), until, 60_000);
     const { status, stderr } = vault(['rotate']);
     assert.equal(status, 4);
-    assert.match(stderr, /another rotation is under way/);
+    assert.match(stderr, /another rotation is in progress/);
 });
 
 test('S7 a store without its key is not recreated and the error says what to do', () => {
@@ -187,7 +187,7 @@ test('S7 a store without its key is not recreated and the error says what to do'
     }
     const wrong = vault(['status'], { POSTERN_VAULT_KEY: newKey() });
     assert.equal(wrong.status, 3);
-    assert.match(wrong.stderr, /not in POSTERN_VAULT_KEY: put that key back/);
+    assert.match(wrong.stderr, /not in POSTERN_VAULT_KEY: restore that key/);
     copyFileSync(`${ring}.aside`, ring);
     chmodSync(ring, 0o644);
     const open = vault(['status']);
@@ -227,7 +227,7 @@ test('wrong usage and a missing store are errors', () => {
     assert.equal(vault([]).status, 2);
     const { status, stderr } = vault(['status'], { POSTERN_STATE: join(directory.path, 'elsewhere') });
     assert.equal(status, 1);
-    assert.match(stderr, /there is no store yet/);
+    assert.match(stderr, /the store does not exist yet/);
     assert.equal(existsSync(join(directory.path, 'elsewhere')), false);
 });
 
@@ -250,7 +250,7 @@ lookup) test -s "$0.kept" || exit 1; cat "$0.kept" ;;
 store) cat >"$0.kept" ;;
 esac`;
 
-/** A home with a secret-tool that does what `body` says, and notes what it was asked. */
+/** A home with a secret-tool that runs `body` and records its arguments. */
 function desktop(body) {
     db.close(); // the store of these tests is made by the command
     const home = join(directory.path, 'home'), tools = join(directory.path, 'tools'), tool = join(tools, 'secret-tool');
@@ -283,16 +283,16 @@ test('S6 a keyring holds the key and no record', async () => {
     const desk = desktop(KEEPS);
     const login = await desk.login();
     assert.equal(login.status, 0, login.stderr);
-    assert.match(login.stderr, /a new key was made.*Secret Service/);
+    assert.match(login.stderr, /generated a new key.*Secret Service/);
     assert.ok(!existsSync(desk.file));
     assert.equal(Buffer.from(desk.kept(), 'base64url').length, 32);
     assert.ok(desk.asked().every(words => words.endsWith(`service postern store ${desk.file}`)), desk.asked().join());
-    assert.ok(!desk.asked().join().includes(desk.kept()), 'not as an argument');
+    assert.ok(!desk.asked().join().includes(desk.kept()), 'the key is not passed as an argument');
     assert.equal((await desk.run(['connections'])).status, 0);
     assert.equal((await desk.run(['vault', 'status'])).status, 0);
     const elsewhere = await desk.run(['connections'], { DBUS_SESSION_BUS_ADDRESS: '' });
     assert.notEqual(elsewhere.status, 0);
-    assert.match(elsewhere.stderr, /run this in the desktop session whose keyring has them; nothing was changed/);
+    assert.match(elsewhere.stderr, /run this command in the desktop session whose keyring contains them; nothing was changed/);
     assert.ok(!existsSync(desk.file));
 });
 
@@ -316,7 +316,7 @@ for (const [what, body, more] of [['hangs', 'exec sleep 60'], ['fails', 'echo "C
         const asked = desk.asked().length;
         assert.equal(desk.asked().length > 0, Boolean(body && !more));
         assert.equal((await desk.run(['connections'], more)).status, 0);
-        assert.equal(desk.asked().length, asked, 'with the file there the keyring is not asked');
+        assert.equal(desk.asked().length, asked, 'the keyring is not asked while a key file exists');
     });
 
 for (const kind of ['a file', 'a pipe'])

@@ -1,5 +1,5 @@
-// The bounds of the hosted connect flow: how many, how often, where a browser may be sent, what never leaves the gateway, and whose a
-// grant stays.
+// The bounds of the hosted connect flow: number and rate of logins, targets of redirects, secrets that never leave the gateway, and the
+// owners of grants.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -37,8 +37,8 @@ describe('bounds on open logins', () => {
             names.push(bound().find(name => !before.includes(name)));
             assert.equal(bound().length, Math.min(i + 1, 8));
         }
-        assert.ok(!bound().includes(names[0]), 'the oldest is gone');
-        assert.deepEqual(bound().sort(), names.slice(1).sort(), 'and no other');
+        assert.ok(!bound().includes(names[0]), 'the oldest login was dropped');
+        assert.deepEqual(bound().sort(), names.slice(1).sort(), 'no other login was dropped');
         const dropped = await jar.allow(away[0]);
         assert.equal(dropped.status, 403);
         assert.equal(title(dropped), 'This login began in another browser');
@@ -63,14 +63,14 @@ describe('bounds on open logins', () => {
         const state = new URL(address).searchParams.get('state');
         const [, cookie] = Object.entries(jar.cookies['127.0.0.1']).find(([name]) => name.startsWith('postern_oa_'));
         const files = readdirSync(gateway.state).filter(name => name.startsWith('store.')).map(name => readFileSync(join(gateway.state, name), 'latin1'));
-        assert.ok(files.some(text => text.includes('attempt')), 'the login is there');
+        assert.ok(files.some(text => text.includes('attempt')), 'the login is stored');
         for (const secret of [ticket, state, cookie.split('.')[0]]) assert.ok(![gateway.log(), ...files].some(text => text.includes(secret)));
         assert.equal(title(await comeBack(jar, address)), 'Connected');
     });
 });
 
 describe('rates of connecting', () => {
-    /** As many are answered with `status` as the limit of a minute has, and those it has regained meanwhile; the rest wait. Gives one of those. */
+    /** As many are answered with `status` as the limit of a minute allows, and those regained meanwhile; the rest get 429. Returns one of these. */
     async function holds(ask, status, limit) {
         const began = Date.now();
         const answers = await Promise.all(Array.from({ length: limit + 40 }, ask));
@@ -107,7 +107,7 @@ describe('rates of connecting', () => {
             const strange = () => send(`${bare.origin}/oauth/callback?code=x&state=${'A'.repeat(43)}`, { method: 'GET' });
             await holds(strange, 400, 30);
             const guess = () => send(`${bare.origin}/oauth/connect?t=${'A'.repeat(43)}`, { method: 'GET' });
-            await holds(guess, 410, 90); // nor are tickets guessed without end
+            await holds(guess, 410, 90); // guesses of tickets are limited as well
         } finally {
             await bare.stop();
         }
@@ -155,7 +155,7 @@ describe('requests for more scope', () => {
             const calls = await caller(user, own.url, { capabilities });
             const echo = (session = calls) => session.request('tools/call', { name: 'files__echo', arguments: {} });
             for (let logins = 0; logins < 4; logins++) {
-                await echo(); // links that nobody uses are not counted
+                await echo(); // unused links are not counted
                 await connect(jar, linkOf(await echo()));
             }
             for (const session of [calls, await caller(user, own.url)]) {
@@ -164,10 +164,10 @@ describe('requests for more scope', () => {
                 assert.deepEqual([error.data.reason, error.data.server, linkOf({ error })], ['authorization_required', 'files', undefined]);
                 assert.match(error.message, /does not help/);
             }
-            assert.equal((await authorized()) - before, 4, 'the login, and three times more scope');
+            assert.equal((await authorized()) - before, 4, 'one login, and three requests for more scope');
             const other = newUser(), others = await caller(other, own.url, { capabilities });
             await connect(new Jar(other), linkOf(await echo(others)));
-            assert.ok(linkOf(await echo(others)), 'another user is not told off for it');
+            assert.ok(linkOf(await echo(others)), 'another user still gets a link');
         });
     test('A9 a user who disconnects after three requests for scope can still connect', async () => {
         const user = newUser(), jar = new Jar(user), calls = await caller(user, own.url);
@@ -266,7 +266,7 @@ describe('targets of return_to', () => {
             assert.equal(answer.status, 400);
             assert.equal(answer.headers.location, undefined);
             assert.ok(!(answer.headers['set-cookie'] ?? []).length);
-            assert.ok(!answer.body.includes('evil'), 'and not said again');
+            assert.ok(!answer.body.includes('evil'), 'the page does not repeat the address');
         });
     test('H10 a return_to is ignored when it is repeated, beside a ticket or in a callback', async () => {
         const user = newUser(), jar = new Jar(user);
@@ -352,7 +352,7 @@ describe('owners of grants', () => {
             execFileSync(binary, ['login', 'team', '--headless', '--config', join(own.state, 'postern.json')], { env, stdio: 'ignore' });
             const calls = await caller(newUser(), own.url);
             const echo = server => calls.request('tools/call', { name: `${server}__echo`, arguments: {} });
-            assert.ok((await echo('team')).result, 'the shared one works');
+            assert.ok((await echo('team')).result, 'the shared grant works');
             assert.equal((await echo('files')).error.code, -32003);
             assert.ok((await echo('team')).result);
         } finally {
@@ -375,7 +375,7 @@ describe('owners of grants', () => {
         const { status, stderr } = spawnSync(binary, ['serve', '--config', path], { encoding: 'utf8', timeout: 10_000 });
         assert.equal(status, 3, stderr);
         assert.ok(stderr.includes(join(own, 'tenants.d/acme.json')) && stderr.includes('/mcpServers/files/auth/mode'), stderr);
-        assert.ok(stderr.includes(`proves who calls, in ${path}`), stderr);
+        assert.ok(stderr.includes(`authenticates callers, in ${path}`), stderr);
     });
     test('H15 a user whom a new policy denies is stopped at once, and the grant is kept', async () => {
         const own = await world.start();
@@ -388,11 +388,11 @@ describe('owners of grants', () => {
             own.child.kill('SIGHUP');
             await until(async () => (await calls.call()).error?.code === 403, 5000, 'the denial');
             const denied = await calls.call();
-            assert.equal(denied.error.data.authorizationUrl, undefined, 'and is not told to connect');
+            assert.equal(denied.error.data.authorizationUrl, undefined, 'a denial has no connect link');
             world.setPolicy(everybody);
             own.child.kill('SIGHUP');
-            await until(async () => !(await calls.call()).error, 5000, 'the right is back');
-            assert.equal(resultText(await calls.call()), 'alice', 'without connecting again');
+            await until(async () => !(await calls.call()).error, 5000, 'the call is allowed again');
+            assert.equal(resultText(await calls.call()), 'alice', 'the grant is still stored');
         } finally {
             world.setPolicy(everybody);
             await own.stop();
@@ -425,7 +425,7 @@ describe('the audit log of failed logins', () => {
         ['wrong_browser', 'ended in another browser', 403, async (jar, link) => new Jar(jar.user).visit(await jar.callback(link))],
         ['strange', 'with two codes', 400, async (jar, link) => jar.visit(`${await jar.callback(link)}&code=again`)],
         ['not_granted', 'from another issuer', 502, async (jar, link) => jar.visit(changed(await jar.callback(link), 'iss', 'https://evil.example'))],
-        ['ask_again', 'with a code that is none', 502, async (jar, link) => jar.visit(changed(await jar.callback(link), 'code', 'none'))],
+        ['ask_again', 'with an invalid code', 502, async (jar, link) => jar.visit(changed(await jar.callback(link), 'code', 'none'))],
         ['used', 'a second time', 409, async (jar, link) => {
             const address = await jar.callback(link);
             assert.equal(title(await comeBack(jar, address)), 'Connected');

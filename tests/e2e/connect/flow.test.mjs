@@ -1,4 +1,4 @@
-// The hosted connect flow: a caller is told a link, a person connects an account in a real browser, and the call works.
+// The hosted connect flow: a caller gets a link, a user connects an account in a real browser, and the call works.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -16,12 +16,12 @@ const shots = process.env.POSTERN_SHOTS; // a folder for pictures of the pages, 
 
 const policy = {
     version: 1,
-    description: 'Everybody who is somebody may use everything',
+    description: 'Every authenticated caller may use everything',
     rules: [
         {
             id: 'all',
             effect: 'allow',
-            description: 'Everybody who is somebody',
+            description: 'every authenticated caller',
             tenants: ['default'],
             subjects: ['authenticated'],
             servers: ['*'],
@@ -91,7 +91,7 @@ const linkOf = answer => answer.error.data.authorizationUrl;
 let users = 0;
 const newUser = () => `user${++users}`;
 
-/** Somebody with a link, and the page it leads to. */
+/** A new user with a connect link and a browser page that can open it. */
 async function withLink(options = {}) {
     const user = options.user ?? newUser();
     const calls = await caller(user, { ...legacy, ...options });
@@ -114,7 +114,7 @@ async function allow(page, name = 'alice') {
     await page.locator('main').waitFor();
 }
 
-/** Goes the whole way. */
+/** Performs the whole login in the browser, from the connect link to the page "Connected". */
 async function connect(page, link, name) {
     await page.goto(link);
     await agree(page);
@@ -122,11 +122,11 @@ async function connect(page, link, name) {
     assert.equal(await heading(page), 'Connected');
 }
 
-/** Goes to where the authorization server sends the browser back, and stops there: the address of the callback. */
+/** Performs a login up to the redirect to the callback, and returns the address of the callback. */
 async function stopAtCallback(page, link) {
     await page.goto(link);
     await agree(page);
-    // From here without the browser, but with its cookies: it would follow every redirect.
+    // The browser would follow every redirect, so the remaining requests are sent without it, but with its cookies.
     let answer = await page.request.post(page.url(), { form: { name: 'alice', answer: 'allow' }, maxRedirects: 0 });
     for (;;) {
         const { location } = answer.headers();
@@ -277,8 +277,8 @@ describe('refused links and callbacks', () => {
         const theirs = await other.newPage();
         assert.equal((await theirs.goto(link)).status(), 403);
         await shot(theirs, 'wrong-user');
-        assert.equal(await heading(theirs), 'This link is for somebody else');
-        assert.equal((await page.goto(link)).status(), 409, 'burnt for its owner, too');
+        assert.equal(await heading(theirs), 'This link is for another user');
+        assert.equal((await page.goto(link)).status(), 409, 'invalid for its owner as well');
         await other.close();
         await context.close();
     });
@@ -287,7 +287,7 @@ describe('refused links and callbacks', () => {
         const address = await stopAtCallback(page, link);
         await context.setExtraHTTPHeaders({ 'x-forwarded-user': newUser() });
         assert.equal((await page.goto(address)).status(), 403);
-        assert.equal(await heading(page), 'This link is for somebody else');
+        assert.equal(await heading(page), 'This link is for another user');
         assert.equal((await calls.call()).error.code, -32003);
         await context.close();
     });
@@ -358,7 +358,7 @@ describe('refused links and callbacks', () => {
         assert.equal((await consent({}, { cookie })).status, 403, 'no token');
         assert.equal((await consent({ csrf }, { cookie, origin: 'http://localhost:1' })).status, 403, 'another site');
         const taken = await consent({ csrf }, { cookie, origin: gateway.origin });
-        assert.equal(taken.status, 200, 'and the right one is');
+        assert.equal(taken.status, 200, 'a valid consent is accepted');
         assert.ok(taken.headers['set-cookie'].some(line => /^postern_oa_[0-9a-f]{8}=[\w-]{43}\.\d{13}; Path=\/; Max-Age=\d+; HttpOnly; SameSite=Lax$/.test(line)));
         await context.close();
     });
@@ -424,7 +424,7 @@ describe('the configuration of hosted logins', () => {
 });
 
 describe('links that expire', () => {
-    const LIFETIME_MS = 10_000; // a browser goes all the way within it, also on a busy machine
+    const LIFETIME_MS = 10_000; // long enough for a whole login in a browser, even on a busy machine
     let quick, unused;
     before(async () => {
         quick = await start({ hosted: { lifetime: `${LIFETIME_MS}ms` } });
@@ -441,7 +441,7 @@ describe('links that expire', () => {
         await context.close();
     });
     test('H4 an expired link gets 410', async () => {
-        const { link, context, page } = unused; // older than the one that is over
+        const { link, context, page } = unused; // older than the expired link of the previous test
         assert.equal((await page.goto(link)).status(), 410);
         await shot(page, 'expired');
         await context.close();
@@ -468,10 +468,10 @@ describe('the page of connections', () => {
         await page.getByRole('link', { name: 'Connect files' }).waitFor();
         const after = await (await fetch(new URL('/count', authority.url))).json();
         assert.equal(after.revoked, (before.revoked ?? 0) + 1, 'the refresh token was revoked');
-        assert.equal((await calls.call()).error.code, -32003, 'at once, in the same session');
+        assert.equal((await calls.call()).error.code, -32003, 'the disconnection takes effect at once in the same session');
         const elsewhere = await person(browser, user);
         await connect(await elsewhere.newPage(), linkOf(await calls.call()), 'greta');
-        assert.equal(resultText(await calls.call()), 'greta', 'another account, and nothing left of the first');
+        assert.equal(resultText(await calls.call()), 'greta', 'only the second account is used');
         await elsewhere.close();
         await context.close();
     });
@@ -498,9 +498,9 @@ describe('the page of connections', () => {
         const refused = one => until(async () => (await one.calls.call()).error?.code === -32003, 10_000, 'the grant is gone');
         assert.equal(postern('--purge', '--subject', `forwarded-user:${leaver.user}`).trim(), '1 purged');
         await refused(leaver);
-        assert.equal(resultText(await stayer.calls.call()), `${stayer.user}-there`, 'nobody else lost anything');
+        assert.equal(resultText(await stayer.calls.call()), `${stayer.user}-there`, 'the grants of other users remain');
         const { issuer } = JSON.parse(postern('--json')).find(({ user }) => user.endsWith(`/${stayer.user}`));
-        assert.throws(() => postern('--purge'), 'not without saying whose');
+        assert.throws(() => postern('--purge'), '--purge needs a selection');
         assert.match(postern('--purge', '--issuer', issuer), /^[1-9]\d* purged/);
         await refused(stayer);
         assert.deepEqual(JSON.parse(postern('--json')), []);
@@ -530,7 +530,7 @@ describe('browsers without authentication', () => {
         const page = await context.newPage();
         assert.equal((await page.goto(linkOf(await calls.call()))).status(), 403);
         await shot(page, 'nobody');
-        assert.equal(await heading(page), 'This gateway cannot tell who you are');
+        assert.equal(await heading(page), 'You are not signed in');
         await context.close();
     });
     test('H6 a link works in one unauthenticated browser with allow_unbound_tickets and shows its user', async () => {
@@ -625,7 +625,7 @@ describe('hosted logins over TLS', () => {
         await allow(page, 'kim');
         assert.equal(await heading(page), 'Connected');
         assert.equal(resultText(await call()), 'kim');
-        assert.equal((await (await fetch(new URL('/count', documents.url))).json()).registered, undefined, 'nobody was registered');
+        assert.equal((await (await fetch(new URL('/count', documents.url))).json()).registered, undefined, 'no client was registered');
         await context.close();
     });
     test('G2 a client metadata document is not served without https', async () => {
@@ -667,6 +667,6 @@ describe('the audit log of a login', () => {
         assert.match(steps()[3].name, /^http:\/\/127\.0\.0\.1:\d+$/);
         assert.match(JSON.stringify(steps()[2]), /127\.0\.0\.1/);
         const ticket = new URL(link).searchParams.get('t');
-        assert.ok(!JSON.stringify(rows()).includes(ticket) && !gateway.log().includes(ticket), 'the ticket is nowhere');
+        assert.ok(!JSON.stringify(rows()).includes(ticket) && !gateway.log().includes(ticket), 'the ticket is not recorded');
     });
 });

@@ -1,5 +1,5 @@
-// What users have connected, and what becomes of it: which client is shown to whom, how it is revoked (on the pages and by commands), in
-// whatever tenant, and what is recorded of it.
+// Grants of users after the login: which client is sent to which authorization server, how grants are revoked (on the pages and by
+// commands) in every tenant, and their rows in the audit log.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';
@@ -29,7 +29,7 @@ async function startLiar(lie = 'none') {
     return liar;
 }
 
-/** Gateways with one state folder, one after the other, and commands beside them. */
+/** One state folder, used by a sequence of gateways and by commands. */
 class Place {
     state = temporaryDirectory();
     async start(auth, liar, more = {}) {
@@ -77,7 +77,7 @@ class Place {
     }
 }
 
-/** A liar and a place; `body` uses them. */
+/** Runs `body` with a liar and a place. */
 async function withPlace(lie, body) {
     const liar = await startLiar(lie), place = new Place();
     try {
@@ -103,11 +103,11 @@ test('D16 a configured client is sent only to the authorization server of the fi
                 assert.equal(page.status, 502, page.body);
             }
             await place.start(agent, liar);
-            assert.equal((await new Jar(first).visit(await place.link(first))).status, 502, 'nor after a restart');
+            assert.equal((await new Jar(first).visit(await place.link(first))).status, 502, 'the client is not sent after a restart either');
             for (const path of ['/token', '/authorize', '/revoke']) assert.deepEqual(await other.seen(path), [], path);
             await place.start({ ...agent, issuer: other.origin }, liar);
             const address = await new Jar(first).callback(await place.link(first));
-            assert.ok(address, 'the operator has said so');
+            assert.ok(address, 'the operator has configured the issuer');
         } finally {
             await other.stop();
         }
@@ -124,7 +124,7 @@ describe('revocation of grants', () => {
             const [row] = await place.revoked(1);
             assert.equal(row.reason, 'not_told');
             assert.deepEqual(await liar.seen('/revoke'), []);
-            assert.match(place.gateway.log(), /not revoked.*the client it was given to is gone/);
+            assert.match(place.gateway.log(), /not revoked.*the client that the grant at .* was issued to is not known any more/);
             assert.deepEqual(JSON.parse((await place.run('connections', '--json')).stdout), []);
         }));
     test('F15 the secret of a client is not sent to another issuer configured for the same client', () =>
@@ -144,7 +144,7 @@ describe('revocation of grants', () => {
             await place.start(changed, liar);
             const { status, stderr } = await place.run('logout', 'files', '--subject', `forwarded-user:${user}`);
             assert.equal(status, 0, stderr);
-            assert.match(stderr, /Not revoked, only deleted here: .*the client it was given to is gone/);
+            assert.match(stderr, /Not revoked, only deleted locally: .*the client that the grant at .* was issued to is not known any more/);
             assert.deepEqual(await liar.seen('/revoke'), []);
             assert.deepEqual(JSON.parse((await place.run('connections', '--json')).stdout), []);
         }));
@@ -192,9 +192,9 @@ test('H16 a call during the start of a server with a new grant waits for the ser
         await liar.control({ hold: '/mcp', bearer: true });
         const login = await place.run('login', 'files', '--subject', `forwarded-user:${user}`, '--headless');
         assert.equal(login.status, 0, login.stderr);
-        await fetch(`${liar.origin}/held`); // nobody has asked: the gateway has looked again of itself
+        await fetch(`${liar.origin}/held`); // without a call: the gateway has noticed the new grant and starts the server
         const answer = echo();
-        assert.equal(await Promise.race([answer, calls.request('ping')]).then(({ error }) => error), undefined, 'no link, and others do not wait');
+        assert.equal(await Promise.race([answer, calls.request('ping')]).then(({ error }) => error), undefined, 'the call waits without a link, and the ping does not wait');
         await liar.control({ release: true });
         assert.ok((await answer).result);
     }));
@@ -222,7 +222,7 @@ describe('grants of tenants', () => {
             const purge = async (...args) => (await place.run('connections', '--purge', '--issuer', liar.origin, ...args)).stdout.trim();
             assert.equal(await purge('--tenant', 'acme'), '1 purged');
             assert.deepEqual(await listed(place), [['default', 'files']]);
-            assert.equal((await liar.state()).alive, 1, 'revoked, with the secret of that tenant');
+            assert.equal((await liar.state()).alive, 1, 'the grant was revoked with the secret of that tenant');
             assert.equal((await place.run('login', 'desk', '--tenant', 'acme', '--headless')).status, 0);
             assert.equal(await purge(), '2 purged');
             assert.deepEqual(await listed(place), []);
@@ -258,7 +258,7 @@ test('S7 a connection that cannot be unsealed is shown as such and can be discon
         const list = async () => (await jar.visit(`${place.gateway.origin}/oauth/connections`)).body;
         const damaged = await list();
         assert.match(damaged, /Cannot be read any more: disconnect it, then connect again/);
-        assert.ok(damaged.includes(new URL(liar.origin).host), 'and where it was');
+        assert.ok(damaged.includes(new URL(liar.origin).host), 'the issuer of the damaged grant is shown');
         assert.doesNotMatch(damaged, /Not connected/);
         await jar.disconnect(place.gateway.origin, 'files');
         const [row] = await place.revoked(1);
@@ -293,7 +293,7 @@ describe('the audit log of disconnections', () => {
                 assert.equal(rows[i].arguments, JSON.stringify({ user: `forwarded-user/${user}` }));
             }
             const verified = execFileSync(binary, ['audit', 'verify', '--file', join(place.state.path, 'audit.db')], { encoding: 'utf8' });
-            assert.ok(verified, 'and the chain is whole');
+            assert.ok(verified, 'the chain is intact');
         }));
     test('H17 a disconnection without an audit log is not recorded', () =>
         withPlace('none', async (liar, place) => {
@@ -301,6 +301,6 @@ describe('the audit log of disconnections', () => {
             writeFileSync(config, JSON.stringify({ mcpServers: { files: { url: liar.url } } }));
             const env = { ...process.env, POSTERN_STATE: place.state.path };
             for (const args of [['login', 'files', '--headless'], ['logout', 'files']]) execFileSync(binary, [...args, '--config', config], { env, stdio: 'ignore' });
-            assert.throws(() => execFileSync(binary, ['audit', '--file', join(place.state.path, 'audit.db')], { stdio: 'ignore' }), 'there is none');
+            assert.throws(() => execFileSync(binary, ['audit', '--file', join(place.state.path, 'audit.db')], { stdio: 'ignore' }), 'the audit log does not exist');
         }));
 });

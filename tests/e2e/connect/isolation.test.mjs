@@ -1,5 +1,5 @@
-// Nobody ever uses the grant of another: users connect, disconnect and call in random order, and every answer is checked against what
-// each of them has granted. POSTERN_STEPS calls (10,000 if not given), POSTERN_SEED to do one run again.
+// A user never uses the grant of another user: users connect, disconnect and call in random order, and every answer is checked against
+// the grants of its user. POSTERN_STEPS is the number of calls (default: 10,000); POSTERN_SEED repeats a run.
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -17,8 +17,8 @@ const AT_ONCE = 40;
 let folder, authority, gateway;
 before(async () => {
     folder = temporaryDirectory();
-    const rule = { id: 'all', effect: 'allow', description: 'Everybody who is somebody', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
-    writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'Everything for everybody', rules: [rule] }));
+    const rule = { id: 'all', effect: 'allow', description: 'Every authenticated caller may call every tool', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
+    writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'Everything is allowed', rules: [rule] }));
     authority = await startPeer(node, peerPath('authority.mjs'), 3600, 'ask');
     const port = await freePort();
     gateway = await startGateway({
@@ -58,7 +58,7 @@ class Session {
     async request(method, params) {
         return reply(await send(gateway.url, { headers: this.headers, body: { jsonrpc: '2.0', id: 1, method, params } }));
     }
-    /** Who was never connected sees nothing of what others see. */
+    /** Lists the tools; a user who never connected must not see any, even if other users do. */
     async list() {
         const never = this.user.turns === 0;
         const { result } = await this.request('tools/list', {});
@@ -79,7 +79,7 @@ test(`H1 H2 a user without a grant is always asked to connect (${STEPS} calls, s
     const sessions = [];
     for (const user of [...users, ...users]) sessions.push(await Session.open(user));
     for (let step = 0; step < STEPS; step += AT_ONCE) {
-        // One user changes sides while the others go on calling; what is due to that one is not certain meanwhile.
+        // One user connects or disconnects while the others call; the calls of that user are skipped, as their outcome is undefined meanwhile.
         const at = random(USERS);
         const mover = step % (AT_ONCE * 4) === 0 && users[at].turns < 8 ? users[at] : undefined;
         const calls = [];

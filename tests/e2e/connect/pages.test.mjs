@@ -1,4 +1,4 @@
-// How the connect pages look to people in a real browser: on a narrow phone, in the dark, with a keyboard, and to a screen reader.
+// The connect pages in a real browser: on a narrow phone, in dark mode, with a keyboard, and for a screen reader.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -24,7 +24,7 @@ after(async () => {
     await world?.stop();
 });
 
-/** Every kind of page that a person meets on the way, in order; `look` is called on each. */
+/** Visits every kind of page of a login, in order; `look` is called on each. */
 async function goThrough(context, look) {
     const page = await context.newPage();
     const see = name => look(page, name);
@@ -52,7 +52,7 @@ describe('pages on a phone', () => {
             const context = await person(browser, longUser(), { viewport: { width, height: 640 }, ...options });
             await goThrough(context, async (page, which) => {
                 const picture = await page.screenshot({ fullPage: true, ...(shots && { path: join(shots, `phone-${name}-${which}.png`) }) });
-                assert.equal(picture.readUInt32BE(16), width, `${which} is no wider than the screen`);
+                assert.equal(picture.readUInt32BE(16), width, `${which} is not wider than the screen`);
                 for (const control of await page.locator('button, a.deed').all()) {
                     const { x, width: wide, height } = await control.boundingBox();
                     assert.ok(x >= 0 && x + wide <= width, `${which}: a button is on the screen`);

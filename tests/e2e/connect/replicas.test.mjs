@@ -1,5 +1,5 @@
-// The hosted connect flow over several gateways with one state folder: every step of a login may be taken at another one, or by the
-// same one after it was killed, and none of them twice.
+// The hosted connect flow over several gateways with one state folder: each step of a login may be handled by another gateway, or by
+// the same gateway after it was killed, and no step is performed twice.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -19,10 +19,10 @@ before(async () => {
 });
 after(() => world?.stop());
 
-/** One gateway of several: its own port, the state and the public URL of all. */
+/** One of several gateways, with its own port and the common state folder and public URL. */
 const replica = (state, own) => world.start({ port: own, public_port: port, variables: { POSTERN_STATE: state.path } });
 
-/** The same page at another gateway, as a balancer would have it. */
+/** The address of the same page at another gateway, as a load balancer would choose it. */
 const at = (gateway, address) => address.replace(`http://127.0.0.1:${port}`, gateway.origin);
 
 describe('two gateways with one state folder', () => {
@@ -45,9 +45,9 @@ describe('two gateways with one state folder', () => {
         const done = await comeBack(jar, at(other, next));
         assert.equal(title(done), 'Connected');
         assert.equal(resultText(await elsewhere.call()), `account-of-${user}`);
-        assert.equal(resultText(await calls.call()), `account-of-${user}`, 'where the caller was told to connect');
+        assert.equal(resultText(await calls.call()), `account-of-${user}`, 'the gateway that made the link has the grant');
         for (const gateway of [one, other]) {
-            assert.equal((await jar.visit(at(gateway, next))).status, 409, 'used, wherever it comes');
+            assert.equal((await jar.visit(at(gateway, next))).status, 409, 'the callback is spent at both gateways');
             assert.equal((await jar.visit(at(gateway, asked.url))).status, 409);
         }
     });
@@ -67,7 +67,7 @@ describe('two gateways with one state folder', () => {
             assert.deepEqual(statuses.sort(), [200, 409], `round ${round}`);
             const after = await world.count();
             assert.equal(after.authorization_code, (before.authorization_code ?? 0) + 1, 'one code was exchanged');
-            assert.equal(after.refused, before.refused, 'and none a second time');
+            assert.equal(after.refused, before.refused, 'no code was exchanged twice');
             assert.equal(resultText(await calls.call()), `account-of-${user}`);
         }
     });
@@ -84,7 +84,7 @@ describe('two gateways with one state folder', () => {
         const link = await calls.link();
         const [here, there] = await Promise.all([jar.open(link), jar.open(at(other, link))]);
         assert.equal(title(here), title(there));
-        const again = await jar.open(link); // whose form has the cookie that came last
+        const again = await jar.open(link); // its form matches the cookie that was set last
         const { next } = await jar.allow(await jar.agree(again, other.origin), `${one.origin}/oauth/callback`);
         assert.equal(title(await comeBack(jar, next)), 'Connected');
         assert.equal(resultText(await calls.call()), `account-of-${user}`);
@@ -160,7 +160,7 @@ test('H9 a login continues at the next gateway after a kill at any step, and exi
         assert.equal(title(await jar.visit(next)), 'Connected');
         assert.equal(resultText(await (await caller(user, gateway.url)).call()), `account-of-${user}`);
         await killed();
-        assert.equal((await jar.visit(next)).status, 409, 'and not a second time');
+        assert.equal((await jar.visit(next)).status, 409, 'a callback cannot be repeated');
         assert.equal(resultText(await (await caller(connected, gateway.url)).call()), `account-of-${connected}`);
         assert.equal(resultText(await (await caller(user, gateway.url)).call()), `account-of-${user}`);
     } finally {
@@ -172,7 +172,7 @@ test('H9 a login continues at the next gateway after a kill at any step, and exi
 describe('a gateway that is killed in the middle of a step', () => {
     const paths = ['/mcp', '/.well-known/oauth-protected-resource/mcp', '/.well-known/oauth-authorization-server', '/register'];
 
-    /** A liar that holds requests to `path` back, and a gateway that is killed meanwhile. */
+    /** A liar that delays requests to `path`, and a gateway that is killed meanwhile. */
     async function withHeld(path, when, body) {
         const liar = await startPeer(program.liar, 'only-post'), state = temporaryDirectory();
         const ask = async where => (await fetch(new URL(where, liar.url))).json();
@@ -183,7 +183,7 @@ describe('a gateway that is killed in the middle of a step', () => {
         const held = {
             echo,
             link: async user => (await echo(user)).error.data.authorizationUrl,
-            /** Holds, lets `step` begin, kills the gateway while it is held, and starts another. */
+            /** Starts `step`, kills the gateway while the liar delays its request, and starts another gateway. */
             kill: async step => {
                 await control({ hold: path, when });
                 const broken = assert.rejects(step());
@@ -192,7 +192,7 @@ describe('a gateway that is killed in the middle of a step', () => {
                 await gateway.exited;
                 await broken;
                 await gateway.stop().catch(() => {});
-                await ask('/held?none'); // it has seen that nobody waits any more
+                await ask('/held?none'); // the liar has noticed the closed connection
                 await control({ release: true });
                 aMinuteLater(state.path);
                 gateway = await start();
@@ -223,7 +223,7 @@ describe('a gateway that is killed in the middle of a step', () => {
                     await jar.connect(link);
                     assert.ok((await held.echo(user)).result);
                     assert.equal((await held.grants()).length, 1);
-                    assert.equal((await held.state()).clients, path === '/register' && when === 'after' ? 2 : 1, 'nobody knows the id of one that was never told');
+                    assert.equal((await held.state()).clients, path === '/register' && when === 'after' ? 2 : 1, 'the response with the id of the first client was lost');
                 }));
     for (const when of ['before', 'after'])
         test(`H9 a gateway killed while it exchanges a code, held ${when} it is done, uses up only that link`, () =>
@@ -232,7 +232,7 @@ describe('a gateway that is killed in the middle of a step', () => {
                 await new Jar(other).connect(await held.link(other));
                 const link = await held.link(user), address = await jar.callback(link);
                 await held.kill(() => jar.visit(address));
-                assert.equal((await jar.visit(address)).status, 409, 'the code may have been seen: it is not sent again');
+                assert.equal((await jar.visit(address)).status, 409, 'the code may have been redeemed, so it is not sent again');
                 assert.equal((await jar.visit(link)).status, 409);
                 assert.equal((await held.echo(user)).error.code, -32003);
                 assert.equal((await held.grants()).length, 1);
@@ -262,8 +262,8 @@ describe('a gateway that restarts with another configuration during a login', ()
         ['a client that was registered', { mode: 'per_user' }, { mode: 'per_user' }, () => ({}), 200, 'Connected'],
         ['another client_id', agent, { ...agent, client_id: 'another' }, () => ({}), 410, 'This link is not valid any more'],
         ['another public_url', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ public_url: `http://localhost:${port}` }), 410, 'This link is not valid any more'],
-        ['another URL of the server', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ mcpServers: { files: { url: liar.url.replace('/mcp', '/other'), auth: { mode: 'per_user' } } } }), 400, 'This answer belongs to no login'],
-        ['a configuration without the server', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ mcpServers: { other: { url: liar.url, auth: { mode: 'per_user' } } } }), 400, 'This answer belongs to no login']
+        ['another URL of the server', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ mcpServers: { files: { url: liar.url.replace('/mcp', '/other'), auth: { mode: 'per_user' } } } }), 400, 'This response does not belong to a login'],
+        ['a configuration without the server', { mode: 'per_user' }, { mode: 'per_user' }, () => ({ mcpServers: { other: { url: liar.url, auth: { mode: 'per_user' } } } }), 400, 'This response does not belong to a login']
     ])
         test(`H9 A4 a restart with ${what} shows: ${shown}`, async () => {
             const user = newUser(), jar = new Jar(user);

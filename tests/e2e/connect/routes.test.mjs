@@ -1,5 +1,5 @@
-// Whatever a caller asks of a server it has not connected, it is told to connect, and then it works: tools, prompts, resources,
-// subscriptions and completions, with prefixes and without, also where nobody can tell which server is meant.
+// Every request to a server that the caller has not connected gets a connect link, and works after the login: tools, prompts, resources,
+// subscriptions and completions, with and without prefixes, including names that could belong to any of several servers.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
@@ -14,7 +14,7 @@ after(() => world?.stop());
 
 const own = () => ({ url: world.authority.url, auth: { mode: 'per_user' } });
 
-/** Everything that concerns one thing of a server: the request, and where a right answer has the account. */
+/** The requests for items of one server, each with a function that extracts the account from a correct result. */
 const requests = (name, uri) => ({
     'tools/call': [{ name: name('whoami'), arguments: {} }, result => result.content[0].text],
     'prompts/get': [{ name: name('introduce') }, result => result.messages[0].content.text],
@@ -27,7 +27,7 @@ const requests = (name, uri) => ({
 const prefixed = requests(name => `files__${name}`, uri => `postern://files/${uri}`);
 const bare = requests(name => name, uri => uri);
 
-/** The gateway gets five tokens a second of one issuer (H18): a test after the other would be more. */
+/** The gateway requests at most five tokens a second from one issuer (H18), so logins of consecutive tests are spaced out. */
 let earliest = 0;
 async function connects(user, link) {
     await setTimeout(Math.max(0, earliest - Date.now()));
@@ -67,7 +67,7 @@ describe('calls to a server with a prefix', () => {
         const { error } = await calls.request('resources/read', { uri: 'account://me' });
         assert.equal(error.data.authorizationUrl, undefined);
         assert.ok([-32002, 403].includes(error.code), JSON.stringify(error));
-        assert.ok((await calls.request('resources/read', { uri: 'postern://local/test://static-text' })).result, 'and what is there is there');
+        assert.ok((await calls.request('resources/read', { uri: 'postern://local/test://static-text' })).result, 'an item that exists is served');
     });
 });
 
@@ -117,7 +117,7 @@ describe('calls to several servers without prefixes', () => {
             assert.match(error.message, /not connected yet: "mail"\./);
             assert.ok(!error.message.includes('files'));
             const denied = (await (await caller(stranger, strict.url)).request('resources/read', { uri: 'account://me' })).error;
-            assert.equal(denied.code, 403, 'as for what nobody has');
+            assert.equal(denied.code, 403, 'the same error as for an unknown item');
             assert.ok(!JSON.stringify(denied).includes('mail'));
         } finally {
             world.setPolicy(everybody);

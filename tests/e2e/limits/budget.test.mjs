@@ -1,4 +1,4 @@
-// Byte budgets through the running gateway: who is refused, who is not, and what the log and the health say.
+// Byte budgets through the running gateway: which callers are refused and which are not, and what the log and the health say.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -19,8 +19,8 @@ let folder;
 const secrets = {};
 before(() => {
     folder = temporaryDirectory();
-    const rule = { id: 'all', effect: 'allow', description: 'everybody but mallory may do everything', tenants: ['*'], subjects: ['user:bearer:alice', 'user:bearer:bob'], servers: ['*'], kinds: ['*'], names: ['*'] };
-    writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'For all but one', rules: [rule] }));
+    const rule = { id: 'all', effect: 'allow', description: 'every caller but mallory may do everything', tenants: ['*'], subjects: ['user:bearer:alice', 'user:bearer:bob'], servers: ['*'], kinds: ['*'], names: ['*'] };
+    writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'Everything is allowed except for mallory', rules: [rule] }));
     for (const subject of ['alice', 'bob', 'mallory']) {
         const args = ['token', 'new', '--file', join(folder.path, 'tokens.json'), '--subject', subject, '--description', 'of this test'];
         secrets[subject] = execFileSync(binary, args, { encoding: 'utf8' }).trim();
@@ -53,11 +53,11 @@ async function open(gateway, subject, version = '2025-11-25') {
 }
 
 const ping = () => JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'ping' });
-/** A call of about that size, of a tool that does not exist: it is read and judged, and that is all. */
+/** A call of about this size to a tool that does not exist: it is read and decided by the policy, and goes no further. */
 const padded = size => JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'tools/call', params: { name: 'm__none', arguments: { pad: 'x'.repeat(size) } } });
-const assertRead = answer => assert.equal(reply(answer).error.data.reason, 'denied'); // as everything that does not exist
+const assertRead = answer => assert.equal(reply(answer).error.data.reason, 'denied'); // like every call of an unknown tool
 
-/** Sends the head of a request and `sent` bytes of its body; the rest never comes. Dropped when the test is over. */
+/** Sends the head of a request and `sent` bytes of its body; the rest is never sent. The connection is dropped when the test ends. */
 async function hang(t, gateway, headers, { length, sent = 1 }) {
     const req = request(gateway.url, { method: 'POST', agent: false, headers: { ...post(headers), ...(length ? { 'content-length': length } : {}) } });
     t.after(() => req.destroy());
@@ -84,10 +84,10 @@ describe('bytes of request bodies', () => {
         const res = await third.answer;
         assertRefused({ status: res.statusCode, headers: res.headers, body: await text(res) });
         await gateway.line(/request refused.*memory_limit.*limits\.identity_memory/, WAIT_MS);
-        assertRead(await bob.ask(padded(MIB - 200))); // another identity has its own
-        assert.equal(reply(await alice.ask(ping())).error, undefined, 'small requests have room left');
+        assertRead(await bob.ask(padded(MIB - 200))); // another identity has its own bound
+        assert.equal(reply(await alice.ask(ping())).error, undefined, 'small requests still fit into the bound');
         for (const { drop } of held) drop();
-        await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'bodies that were given up count no more');
+        await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'abandoned bodies are no longer counted');
         assertRead(await alice.ask(padded(MIB - 200)));
     });
 
@@ -100,14 +100,14 @@ describe('bytes of request bodies', () => {
         chunked.req.end();
         const res = await chunked.answer;
         assertRefused({ status: res.statusCode, headers: res.headers, body: await text(res) });
-        assert.equal((await gateway.memory()).largest_identity, session + 2 * MIB, 'nothing is kept of it');
+        assert.equal((await gateway.memory()).largest_identity, session + 2 * MIB, 'the bytes of the refused body are released');
     });
 
     test('unauthenticated callers use up only their shared bound', async t => {
         const gateway = await start(t, { limits: { max_body: 32 * KIB, max_message: 64 * KIB, identity_memory: 128 * KIB } });
         const alice = await open(gateway, 'alice');
         for (let i = 0; i < 4; i++) await hang(t, gateway, {}, { length: 16 * KIB });
-        await until(async () => (await gateway.memory()).unauthenticated === 64 * KIB, WAIT_MS, 'they have used it up');
+        await until(async () => (await gateway.memory()).unauthenticated === 64 * KIB, WAIT_MS, 'the shared bound is used up');
         assert.equal((await send(gateway.url, { headers: post(), body: ping() })).status, 401);
         assert.equal(reply(await alice.ask(ping())).error, undefined);
     });
@@ -117,7 +117,7 @@ describe('bytes of request bodies', () => {
         for (const { headers } of [alice, bob]) await hang(t, gateway, headers, { length: MIB });
         await until(async () => (await gateway.memory()).held >= 2 * MIB, WAIT_MS, 'both are counted');
         assertRefused(await alice.ask(padded(MIB - 200)));
-        await gateway.line(/request refused.*no room for \d+ bytes: \d+ of \d+ are held, and \d+ reserved for an answer \(limits\.memory\)/, WAIT_MS);
+        await gateway.line(/request refused.*not enough memory for \d+ bytes: \d+ of \d+ are held, and \d+ reserved for an answer \(limits\.memory\)/, WAIT_MS);
     });
 });
 
@@ -130,7 +130,7 @@ describe('bytes of calls in flight', () => {
         assertRefused(await alice.ask(act(3)));
         for (const requestId of [1, 2]) await alice.ask({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId } });
         await Promise.all(calls);
-        await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'nothing is held for calls that are over');
+        await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'ended calls do not hold bytes');
     });
 
     for (const version of ['2025-11-25', '2025-03-26'])
@@ -153,7 +153,7 @@ describe('bytes of calls in flight', () => {
             await alice.ask({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 1 } });
             await call;
             assert.ok((await gateway.memory()).largest_identity > 900 * KIB, 'it may be sent once more');
-            await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'its transfer is given up');
+            await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'its transfer is abandoned');
         });
 });
 
@@ -161,7 +161,7 @@ describe('bytes of denied calls', () => {
     const LIMITS = { max_body: 256 * KIB, max_message: 256 * KIB, identity_memory: MIB, memory: 16 * MIB, replay_events: 1000, session_calls: 100_000 };
     const denied = (id, size) => JSON.stringify({ jsonrpc: '2.0', id, method: 'tools/call', params: { name: 'm__echo', arguments: { pad: 'x'.repeat(size) } } });
 
-    /** Follows what is held for an identity until the work is done. */
+    /** The most bytes held for an identity while `work` runs. */
     async function largest(gateway, work) {
         let most = 0, going = true;
         const look = (async () => {
@@ -185,14 +185,17 @@ describe('bytes of denied calls', () => {
                 s % 2 ? hang(t, gateway, headers, { sent: 100 * KIB }) : undefined
             ]));
             const answer = reply(await bob.ask({ jsonrpc: '2.0', id: 7, method: 'tools/list' }));
-            assert.ok(answer.result.tools.length, 'nobody else notices');
+            assert.ok(answer.result.tools.length, 'other callers are not affected');
         });
         assert.ok(most > 0 && most <= MIB, `${most} bytes were held`);
         assert.ok(statuses.has(429), `some of it was refused: ${[...statuses]}`);
     });
 });
 
-/** A server over HTTP whose tool answers with `size` bytes, as JSON that says how long it is or as an event, after one of progress if it is asked for; to so many calls at once. */
+/**
+ * A server over HTTP whose tool answers with `size` bytes, as JSON with a Content-Length or as an event, after a progress event if
+ * requested; it waits for `together` calls and answers them at once.
+ */
 async function startServer(t, size, { events = false, together = 1 } = {}) {
     const results = {
         initialize: { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 'large', version: '1' } },
@@ -226,7 +229,7 @@ describe('large answers', () => {
     };
     const act = id => ({ jsonrpc: '2.0', id, method: 'tools/call', params: { name: 'big__act', arguments: {} } });
 
-    // A call that gets a notification of progress is answered by an event, which is kept for resumption as long as there is room.
+    // A call that gets a notification of progress is answered by an event, which is kept for resumption as long as the budget allows.
     const act_slowly = id => ({ ...act(id), params: { ...act(id).params, _meta: { progressToken: id } } });
     const assertAnswered = (answer, form) => {
         assert.ok(answer.headers['content-type'].startsWith(form), `${answer.headers['content-type']}: ${answer.body.slice(0, 1000)}`);
@@ -246,7 +249,7 @@ describe('large answers', () => {
             await look;
             for (const answer of answers) assertAnswered(answer, form);
             assert.ok(most > 0 && most <= BOUND, `${most} bytes were held`);
-            if (name !== 'stdio') await gateway.line(/reading from a server waits for room server=big limit=limits\.memory/, WAIT_MS);
+            if (name !== 'stdio') await gateway.line(/reading from a server waits for memory server=big limit=limits\.memory/, WAIT_MS);
             if (form === EVENTS_FORM) await Promise.all(callers.map(({ end }) => end()));
             await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'nothing is held afterwards');
         });
@@ -289,9 +292,9 @@ describe('large answers', () => {
             t.after(() => socket.destroy());
             return socket.on('error', () => {});
         });
-        await gateway.line(/reading from a server waits for room server=big limit=limits\.identity_memory/, WAIT_MS);
+        await gateway.line(/reading from a server waits for memory server=big limit=limits\.identity_memory/, WAIT_MS);
         for (let id = 0; id < 2; id++) assert.equal(reply(await bob.ask(act(id))).result.content[0].text.length, size);
-        assert.equal(reply(await alice.ask(ping())).error, undefined, 'not even its own small calls');
+        assert.equal(reply(await alice.ask(ping())).error, undefined, 'small calls of the same caller are answered');
         for (const socket of unread) socket.destroy();
         assert.equal(reply(await alice.ask(act(9))).result.content[0].text.length, size);
     });

@@ -21,8 +21,8 @@ const HOUR = 3_600_000;
 let folder;
 before(() => {
     folder = temporaryDirectory();
-    const rule = { id: 'all', effect: 'allow', description: 'everybody may do everything here', tenants: ['*'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] };
-    const never = { ...rule, id: 'never', effect: 'deny', description: 'nobody may call this tool', kinds: ['tool'], names: ['forbidden'] };
+    const rule = { id: 'all', effect: 'allow', description: 'every caller may do everything here', tenants: ['*'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] };
+    const never = { ...rule, id: 'never', effect: 'deny', description: 'no caller may call this tool', kinds: ['tool'], names: ['forbidden'] };
     writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'All but one tool', rules: [rule, never] }));
 });
 after(() => folder?.remove());
@@ -32,7 +32,7 @@ function token(file, subject, ...more) {
     return execFileSync(binary, args, { encoding: 'utf8' }).trim();
 }
 
-/** A gateway that is stopped when the test is over. */
+/** A gateway that is stopped when the test ends. */
 async function gatewayFor(t, config) {
     const gateway = await startGateway(config);
     t.after(() => gateway.stop());
@@ -46,7 +46,7 @@ const withTokens = (file, more) => ({
     ...more
 });
 
-/** A session with a credential; `ask` gives the whole answer, `call` only the JSON-RPC response. */
+/** A session with a credential; `ask` returns the whole answer, `call` only the JSON-RPC response. */
 class Caller {
     static async open(gateway, secret, version = '2025-11-25') {
         const caller = new Caller();
@@ -78,7 +78,7 @@ function assertPasses({ result, error }) {
     assert.ok(result, JSON.stringify(error));
 }
 
-/** It was refused for now; gives the milliseconds it was told to wait. */
+/** The call was refused by a limit; returns the announced wait in milliseconds. */
 function assertLimited({ error }) {
     assert.equal(error?.code, LIMITED, JSON.stringify(error));
     assert.deepEqual(Object.keys(error.data).sort(), ['reason', 'retryAfterMs']);
@@ -87,7 +87,7 @@ function assertLimited({ error }) {
     return error.data.retryAfterMs;
 }
 
-/** The same for a whole HTTP answer, which says it in its header as well. */
+/** The same for a whole HTTP answer, which has the wait in its header as well. */
 function assertLimitedAnswer({ status, headers, message }) {
     assert.equal(status, 200);
     assert.match(headers['content-type'], /^application\/json/);
@@ -141,7 +141,7 @@ describe('bounds on server processes', () => {
         assert.match(error.message, /close sessions/);
     }
     const end = (gateway, caller) => send(gateway.url, { method: 'DELETE', headers: caller.headers });
-    /** An ended server gives its place back when it is gone. */
+    /** A server counts until its process has ended. */
     const passesSoon = (caller, what) => until(async () => !(await one(caller)).error, 10_000, what);
 
     test('processes of one identity are bounded and leave capacity for others', async t => {
@@ -151,13 +151,13 @@ describe('bounds on server processes', () => {
         assertPasses(await one(first));
         assertPasses(await one(second));
         for (let i = 0; i < 3; i++) assertFull(await one(third));
-        assertPasses(await third.call('all__one')); // one that everybody shares is nobody's own
+        assertPasses(await third.call('all__one')); // a shared server is not counted for any identity
         assert.equal(gateway.servers().length, 3);
         assertPasses(await one(await Caller.open(gateway, bob)));
         assertPasses(await one(first));
         assert.match(gateway.log(), /server did not start.*limits\.identity_processes/);
         assert.equal((await end(gateway, first)).status, 200);
-        await passesSoon(third, 'the place of the server that has ended');
+        await passesSoon(third, 'the ended server is no longer counted');
     });
     test('processes of servers with isolation `user` are counted as well', async t => {
         const ana = token('users.json', 'ana'), bob = token('users.json', 'bob');
@@ -181,7 +181,7 @@ describe('bounds on server processes', () => {
         for (let i = 0; i < 2; i++) assertPasses(await one(await Caller.open(gateway, bob)));
         assert.match(gateway.log(), /tenants\.acme\.limits\.processes/);
         assert.equal((await end(gateway, first)).status, 200);
-        await passesSoon(second, 'the place of the server that has ended');
+        await passesSoon(second, 'the ended server is no longer counted');
     });
     test('all processes together are bounded, also for anonymous callers', async t => {
         const gateway = await gatewayFor(t, { mcpServers: { m: own }, limits: { processes: 3, identity_processes: 1 } });
@@ -194,9 +194,9 @@ describe('bounds on server processes', () => {
         const refused = callers[answers.findIndex(({ error }) => error)], served = callers[answers.findIndex(({ error }) => !error)];
         assert.deepEqual((await refused.ask('tools/list')).message.result.tools, []);
         assert.match(gateway.log(), /limits\.processes/);
-        for (const other of callers.filter((caller, i) => answers[i].error && caller !== refused)) await end(gateway, other); // which would take the place
+        for (const other of callers.filter((caller, i) => answers[i].error && caller !== refused)) await end(gateway, other); // it would take the free place
         assert.equal((await end(gateway, served)).status, 200);
-        await passesSoon(refused, 'the place of the server that has ended');
+        await passesSoon(refused, 'the ended server is no longer counted');
     });
 });
 
@@ -214,7 +214,7 @@ describe('rates of calls', () => {
         const wait = assertLimitedAnswer(await ask());
         assert.ok(wait <= HOUR / 2, `half an hour brings a call, not ${wait} ms`);
         assertLimitedAnswer(await ask());
-        assertPasses(await caller.call('m__two')); // another tool is nobody's business
+        assertPasses(await caller.call('m__two')); // another tool has its own rate
     });
     test('a call after the announced wait passes', async t => {
         const rates = [{ calls: 1, window: '3s', burst: 2 }];
@@ -252,7 +252,7 @@ describe('rates of calls', () => {
             assertLimitedAnswer(await caller.ask(method, params));
         assertPasses((await caller.ask('resources/unsubscribe', { uri })).message);
         assertPasses((await caller.ask('tools/list')).message);
-        assert.equal((await caller.call('m__forbidden')).error.code, 403, 'policy comes first');
+        assert.equal((await caller.call('m__forbidden')).error.code, 403, 'the policy is asked before the limit');
     });
     test('each part of a batch counts as a call', async t => {
         const rates = [{ calls: 2, window: '1h' }];
@@ -323,7 +323,7 @@ describe('scopes of rates', () => {
         assertLimited(await ana.call('m__two'));
         assertLimited(await bob.call('m__two'));
         const [acme, acmeBob, globex] = await Promise.all(['acme', 'acmeBob', 'globex'].map(who => Caller.open(gateway, secrets[who])));
-        for (let i = 0; i < 4; i++) assertPasses(await globex.call(i % 2 ? 'm__one' : 'm__two')); // it has no limits
+        for (let i = 0; i < 4; i++) assertPasses(await globex.call(i % 2 ? 'm__one' : 'm__two')); // that tenant has no limits
         assertPasses(await acme.call('m__two'));
         assertLimited(await acmeBob.call('m__three'));
     });
@@ -391,7 +391,7 @@ describe('bounds on calls in flight', () => {
         const caller = await Caller.open(gateway);
         const go = file();
         for (const id of [11, 12]) (await caller.start('m__wait', { file: go }, id)).drop();
-        await refused(caller); // whoever goes away does not get the server to do more at once
+        await refused(caller); // a caller cannot exceed the bound of the server by disconnecting
         writeFileSync(go, '');
         await bothFree(caller);
     });
@@ -428,8 +428,8 @@ describe('failed authentication', () => {
     const wrong = { authorization: 'Bearer postern_AAAAAAAA_0123456789012345678901234567890123456789012_AAAAAA' };
     const open = (url, headers) => send(url, { headers: post(headers), body: initialize('2025-11-25') });
 
-    /** 429 at the door, with the time to wait, which it gives. */
-    function assertShut({ status, headers, body }) {
+    /** The request got 429 without authentication; returns the announced wait. */
+    function assertThrottled({ status, headers, body }) {
         assert.equal(status, 429, body);
         const { error } = JSON.parse(body);
         assert.deepEqual([error.code, error.data.reason], [LIMITED, 'auth_limited']);
@@ -446,39 +446,39 @@ describe('failed authentication', () => {
         return { status: res.statusCode, headers: res.headers, body: await text(res) };
     }
     const good = secret => ({ authorization: `Bearer ${secret}` });
-    const shutAfter = (file, more) => withTokens(file, { mcpServers: { m: mirrorServer('one') }, limits: { auth_failures: 3, auth_window: '1h' }, ...more });
+    const throttledAfter = (file, more) => withTokens(file, { mcpServers: { m: mirrorServer('one') }, limits: { auth_failures: 3, auth_window: '1h' }, ...more });
 
     test('P6 an address with too many refused credentials gets 429, but open sessions, other addresses and callers without a credential do not', async t => {
         const secret = token('p6.json', 'ana');
-        const gateway = await gatewayFor(t, shutAfter('p6.json'));
+        const gateway = await gatewayFor(t, throttledAfter('p6.json'));
         const caller = await Caller.open(gateway, secret);
-        for (let i = 0; i < 5; i++) assert.equal((await open(gateway.url, {})).status, 401, 'who shows nothing has got nothing wrong');
+        for (let i = 0; i < 5; i++) assert.equal((await open(gateway.url, {})).status, 401, 'a request without a credential is not a failed authentication');
         for (let i = 0; i < 3; i++) {
-            assert.equal((await open(gateway.url, good(secret))).status, 200, 'a good one passes, and changes nothing');
+            assert.equal((await open(gateway.url, good(secret))).status, 200, 'a good credential is accepted and does not reset the count');
             assert.equal((await open(gateway.url, wrong)).status, 401);
         }
-        const wait = assertShut(await open(gateway.url, wrong));
+        const wait = assertThrottled(await open(gateway.url, wrong));
         assert.ok(wait <= HOUR / 3);
-        assertShut(await open(gateway.url, good(secret)));
-        assertShut(await send(gateway.url, { method: 'GET', headers: { ...wrong, accept: 'text/event-stream' } }));
-        assertShut(await open(gateway.url, { ...wrong, 'mcp-session-id': 'A'.repeat(43) }));
+        assertThrottled(await open(gateway.url, good(secret)));
+        assertThrottled(await send(gateway.url, { method: 'GET', headers: { ...wrong, accept: 'text/event-stream' } }));
+        assertThrottled(await open(gateway.url, { ...wrong, 'mcp-session-id': 'A'.repeat(43) }));
 
         assertPasses(await caller.call('m__one'));
         const expired = await send(gateway.url, { headers: post({ ...caller.headers, ...wrong }), body: { jsonrpc: '2.0', id: 1, method: 'ping' } });
-        assert.equal(expired.status, 401, 'a session learns that its credential is over');
-        assert.equal((await open(gateway.url, {})).headers['www-authenticate'], 'Bearer', 'the way to a credential stays open');
+        assert.equal(expired.status, 401, 'a session whose credential expired gets 401');
+        assert.equal((await open(gateway.url, {})).headers['www-authenticate'], 'Bearer', 'the challenge is still sent');
         assert.equal((await openFrom('127.0.0.2', gateway.url, good(secret))).status, 200);
         assert.match(gateway.log(), /throttling address after failed authentications address=127\.0\.0\.1 /);
         assert.ok(!gateway.log().includes(secret.slice(17, 40)), 'a token in the log');
     });
     test('P6 a throttled address gets 429 before the body is read or a provider is asked', async t => {
         token('p6body.json', 'ana');
-        const gateway = await gatewayFor(t, shutAfter('p6body.json'));
+        const gateway = await gatewayFor(t, throttledAfter('p6body.json'));
         for (let i = 0; i < 3; i++) assert.equal((await open(gateway.url, wrong)).status, 401);
         const { hostname, port, host } = new URL(gateway.url);
         const socket = connect(Number(port), hostname);
         const lines = ['POST /mcp HTTP/1.1', `Host: ${host}`, 'Content-Type: application/json', 'Accept: application/json, text/event-stream', 'Content-Length: 60000000', `Authorization: ${wrong.authorization}`];
-        socket.write([...lines, '', ''].join('\r\n')); // and no byte of the body
+        socket.write([...lines, '', ''].join('\r\n')); // without any byte of the body
         const [head] = await once(socket, 'data', { signal: AbortSignal.timeout(15_000) });
         assert.match(head.toString(), /^HTTP\/1\.1 429 /);
         socket.destroy();
@@ -486,22 +486,22 @@ describe('failed authentication', () => {
         const refusals = () => execFileSync(binary, ['audit', '--file', file, '--json'], { encoding: 'utf8' }).split('\n').filter(line => line.includes('"event":"authentication"'));
         await until(() => refusals().length >= 4, 5_000, 'the records');
         const reasons = refusals().map(line => JSON.parse(line).reason);
-        assert.deepEqual(reasons, [...Array(3).fill('unauthenticated'), 'auth_limited'], 'one for each credential that a provider refused, and what was turned away at the door');
+        assert.deepEqual(reasons, [...Array(3).fill('unauthenticated'), 'auth_limited'], 'one row for each credential that a provider refused, and one for the throttled request');
     });
     for (const [name, lines] of Object.entries({ 'a large body': ['Content-Length: 60000000'], 'a body without length': ['Transfer-Encoding: chunked'] }))
         test(`P6 ${name} of an unauthenticated caller gets 401 before it is read, and one record`, async t => {
             const secret = token('p6stranger.json', 'ana');
-            const gateway = await gatewayFor(t, shutAfter('p6stranger.json'));
+            const gateway = await gatewayFor(t, throttledAfter('p6stranger.json'));
             const { hostname, port, host } = new URL(gateway.url);
             const answerTo = async more => {
                 const socket = connect(Number(port), hostname);
-                socket.write(['POST /mcp HTTP/1.1', `Host: ${host}`, 'Content-Type: application/json', 'Accept: application/json, text/event-stream', ...lines, ...more, '', ''].join('\r\n')); // and no byte of the body
+                socket.write(['POST /mcp HTTP/1.1', `Host: ${host}`, 'Content-Type: application/json', 'Accept: application/json, text/event-stream', ...lines, ...more, '', ''].join('\r\n')); // without any byte of the body
                 const [head] = await once(socket, 'data', { signal: AbortSignal.timeout(15_000) });
                 socket.destroy();
                 return head.toString();
             };
             for (const more of [[`Authorization: ${wrong.authorization}`], []]) assert.match(await answerTo(more), /^HTTP\/1\.1 401 [^]*WWW-Authenticate: Bearer/);
-            assert.match(await answerTo([`Authorization: ${good(secret).authorization}`, 'Expect: 100-continue']), /^HTTP\/1\.1 100 /, 'that of a caller is');
+            assert.match(await answerTo([`Authorization: ${good(secret).authorization}`, 'Expect: 100-continue']), /^HTTP\/1\.1 100 /, 'the body of an authenticated caller is read');
             const file = join(gateway.state, 'audit.db');
             const refusals = () => execFileSync(binary, ['audit', '--file', file, '--json'], { encoding: 'utf8' }).split('\n').filter(line => line.includes('"event":"authentication"'));
             await until(() => refusals().length >= 2, 5_000, 'the records');
@@ -512,10 +512,10 @@ describe('failed authentication', () => {
         });
     test('P6 an address may authenticate again after the announced wait', async t => {
         const secret = token('p6wait.json', 'ana');
-        const gateway = await gatewayFor(t, shutAfter('p6wait.json', { limits: { auth_failures: 1, auth_window: '3s' } }));
+        const gateway = await gatewayFor(t, throttledAfter('p6wait.json', { limits: { auth_failures: 1, auth_window: '3s' } }));
         let answer;
         for (let i = 0; i < 100 && (answer = await open(gateway.url, wrong)).status === 401; i++) continue;
-        const wait = assertShut(answer);
+        const wait = assertThrottled(answer);
         assert.ok(wait <= 3_000);
         await sleep(wait + 5);
         assert.equal((await open(gateway.url, good(secret))).status, 200);
@@ -527,13 +527,13 @@ describe('failed authentication', () => {
             { type: 'bearer', tokens: join(folder.path, 'p6proxy.json') },
             { type: 'forwarded-user', trusted_proxies: ['127.0.0.1'], secret }
         ];
-        const gateway = await gatewayFor(t, shutAfter('p6proxy.json', { auth: { providers } }));
+        const gateway = await gatewayFor(t, throttledAfter('p6proxy.json', { auth: { providers } }));
         const proxy = { 'x-postern-secret': secret, 'x-forwarded-user': 'ana' };
-        for (let i = 0; i < 8; i++) assert.equal((await open(gateway.url, { ...proxy, ...wrong })).status, 401, 'one of its callers is wrong');
+        for (let i = 0; i < 8; i++) assert.equal((await open(gateway.url, { ...proxy, ...wrong })).status, 401, 'a wrong token behind an authenticated proxy');
         assert.equal((await open(gateway.url, proxy)).status, 200);
         const forged = { ...proxy, 'x-postern-secret': `${secret}x` };
         for (let i = 0; i < 3; i++) assert.equal((await open(gateway.url, forged)).status, 401);
-        assertShut(await open(gateway.url, forged));
-        assert.equal((await open(gateway.url, proxy)).status, 200, 'the real one on the same host');
+        assertThrottled(await open(gateway.url, forged));
+        assert.equal((await open(gateway.url, proxy)).status, 200, 'the authenticated proxy on the same host is not throttled');
     });
 });

@@ -1,4 +1,4 @@
-// Out of memory: what callers and servers send and does not fit fails their call, and the gateway goes on.
+// Out of memory: a request or an answer that does not fit fails its call, and the gateway continues.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, request } from 'node:http';
@@ -16,7 +16,7 @@ const WAIT_MS = 20_000;
 const TOOLS = '{"tools":[{"name":"json","inputSchema":{"type":"object"}},{"name":"events","inputSchema":{"type":"object"}},{"name":"small","inputSchema":{"type":"object"}}]}';
 const READY = '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"large","version":"1"}}';
 
-/** A server over HTTP whose tools answer with more than there is memory for, or with little. */
+/** A server over HTTP whose tools answer with more than fits into memory, or with little. */
 async function startLarge() {
     const filler = 'x'.repeat(LARGE);
     const server = createServer(async (req, res) => {
@@ -61,7 +61,7 @@ describe('a gateway that runs out of memory', { skip: sanitized && 'sanitizers r
         peer?.stop();
     });
 
-    /** Small calls work, and it is the same process. */
+    /** Small calls work, and the gateway is still the same process. */
     const assertServes = async () => {
         for (const server of ['http', 'stdio']) assert.equal(resultText(await session.call(`${server}__small`)), 'small');
         assert.equal(gateway.child.exitCode, null);

@@ -1,4 +1,4 @@
-// Room for connections: what happens when it is used up, that it is noticed when it is free again, and who has to go first.
+// The bound on connections: what happens when it is reached, how the gateway resumes, and which connections are closed first.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -13,14 +13,14 @@ import { initialize } from '../raw.mjs';
 
 const WAIT_MS = 20_000;
 const ROUNDS = 8;
-const LARGE = 32 << 20; // more than the kernel takes for a caller that does not read
+const LARGE = 32 << 20; // more than the kernel buffers for a caller that does not read
 const FULL = /not accepting connections/g;
 const AGAIN = /accepting connections again/g;
 
 const count = (text, pattern) => [...text.matchAll(pattern)].length;
 const limitOf = pid => /^Max open files +(\d+) +(\d+)/m.exec(readFileSync(`/proc/${pid}/limits`, 'latin1')).slice(1).map(Number);
 
-/** A connection of our own that has sent something. `answered` is true as soon as anything came back. */
+/** A raw connection that has sent something. `answered` is true as soon as anything was received. */
 function dial(gateway, text, options = {}) {
     const target = gateway.url.startsWith('unix:') ? { path: gateway.url.slice(5) } : { host: '127.0.0.1', port: new URL(gateway.url).port, ...options };
     const socket = connect(target, () => socket.write(text));
@@ -30,27 +30,27 @@ function dial(gateway, text, options = {}) {
 }
 const pipe = 'GET /sse HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n';
 
-/** The calls of one session, over connections of its own. */
+/** The calls of one session, over separate connections. */
 async function works(gateway, token) {
     const unix = gateway.url.startsWith('unix:');
     const channel = await Channel.open(unix ? 'http://localhost/mcp' : gateway.url, unix ? { socketPath: gateway.url.slice(5) } : {}, token && { authorization: `Bearer ${token}` });
     assert.equal((await channel.request('ping')).error, undefined);
 }
 
-/** Callers open streams until there is no room for one more, and all leave; then there must be room. */
+/** Opens streams until the gateway accepts no more, and closes them all; then the gateway must accept connections again. */
 async function fillAndLeave(gateway) {
     for (let round = 1; round <= ROUNDS; round++) {
         const lines = [], full = () => count(gateway.log(), FULL) === round;
         while (!full()) {
             const line = dial(gateway, pipe);
             lines.push(line);
-            await until(() => line.answered || full(), WAIT_MS, 'an answer, or the log says that there is no room');
+            await until(() => line.answered || full(), WAIT_MS, 'an answer, or the log says that the limit is reached');
         }
-        assert.ok(lines.slice(0, -1).every(({ answered, closed }) => answered && !closed), 'those that have a place keep it');
+        assert.ok(lines.slice(0, -1).every(({ answered, closed }) => answered && !closed), 'accepted connections stay open');
         assert.equal(lines.at(-1).answered, false);
         for (const { socket } of lines) socket.destroy();
         await works(gateway);
-        await until(() => count(gateway.log(), AGAIN) === round, WAIT_MS, `the log says for the ${round}. time that there is room`);
+        await until(() => count(gateway.log(), AGAIN) === round, WAIT_MS, `the log says ${round} times that connections are accepted again`);
     }
 }
 
@@ -100,16 +100,16 @@ test('a policy and a certificate that could not be read without descriptors are 
     const [certificate, key] = ['tls.crt', 'tls.key'].map(name => join(keys.path, name));
     const renew = () => execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-noenc', '-keyout', key, '-out', certificate, '-days', '30', '-subj', '/CN=localhost'], { stdio: 'ignore' });
     renew();
-    const policy = rules => ({ version: 1, description: 'Nobody calls anything here', rules });
+    const policy = rules => ({ version: 1, description: 'No caller may call anything', rules });
     const gateway = await startGateway({ listen: [{ address: '127.0.0.1:0' }, { address: 'localhost:0', tls: { certificate, key } }], policy: 'policy.json', mcpServers: {} }, [], { launcher: ['prlimit', '--nofile=64:64'], files: { 'policy.json': policy([]) } });
     const lines = [];
     try {
         while (!count(gateway.log(), FULL)) {
             const line = dial(gateway, pipe);
             lines.push(line);
-            await until(() => line.answered || count(gateway.log(), FULL), WAIT_MS, 'an answer, or the log says that there is no room');
+            await until(() => line.answered || count(gateway.log(), FULL), WAIT_MS, 'an answer, or the log says that the limit is reached');
         }
-        const rule = { id: 'new', effect: 'deny', description: 'nothing for anybody', tenants: ['*'], subjects: ['*'], servers: ['*'], kinds: ['*'], names: ['*'] };
+        const rule = { id: 'new', effect: 'deny', description: 'no caller may call anything', tenants: ['*'], subjects: ['*'], servers: ['*'], kinds: ['*'], names: ['*'] };
         writeFileSync(join(gateway.state, 'policy.json'), JSON.stringify(policy([rule])));
         renew();
         await gateway.line(/policy not reloaded/, WAIT_MS);
@@ -117,8 +117,8 @@ test('a policy and a certificate that could not be read without descriptors are 
         for (const { socket } of lines) socket.destroy();
         await gateway.line(/policy loaded .*rules=1/, WAIT_MS);
         await gateway.line(/certificate replaced/, WAIT_MS);
-        assert.equal(count(gateway.log(), /policy not reloaded/g), 1, 'it is logged once');
-        assert.equal(count(gateway.log(), /certificate not replaced/g), 1, 'and so is this');
+        assert.equal(count(gateway.log(), /policy not reloaded/g), 1, 'the failed reload is logged once');
+        assert.equal(count(gateway.log(), /certificate not replaced/g), 1, 'the failed replacement is logged once');
     } finally {
         for (const { socket } of lines) socket.destroy();
         await gateway.stop();
@@ -159,7 +159,7 @@ describe('unauthenticated connections', () => {
     const token = execFileSync(binary, ['token', 'new', '--file', file, '--subject', 'ann', '--description', 'of this test'], { encoding: 'utf8' }).trim();
     const HOURS = { header_timeout: '1h', body_timeout: '1h', idle_timeout: '1h', unauthenticated_body_timeout: '1h' };
     const policy = join(folder.path, 'policy.json');
-    writeFileSync(policy, JSON.stringify({ version: 1, description: 'Nobody calls anything here', rules: [] }));
+    writeFileSync(policy, JSON.stringify({ version: 1, description: 'No caller may call anything', rules: [] }));
 
     /** A gateway where callers need a token; deadlines end nothing unless a test says so. */
     const start = (limits, providers = []) =>
@@ -192,17 +192,17 @@ describe('unauthenticated connections', () => {
                 flood.push(line(promise()));
                 if (i % 256 === 0) await once(flood.at(-1).socket, 'connect');
             }
-            await until(() => flood.filter(({ closed }) => closed).length >= 3, WAIT_MS, 'the oldest go for those that come');
+            await until(() => flood.filter(({ closed }) => closed).length >= 3, WAIT_MS, 'the oldest connections are closed for new ones');
             await works(gateway, token);
             for (const { socket } of streams) await once(socket, 'data'); // heartbeats
             assert.ok(streams.every(({ closed }) => !closed));
-            assert.ok(flood.filter(({ closed }) => closed).length < 1_000, 'only as many go as is needed');
+            assert.ok(flood.filter(({ closed }) => closed).length < 1_000, 'only the necessary number of connections is closed');
         }));
 
     test('4,097 unauthenticated connections of one address do not block other addresses', () =>
         within({ unauthenticated_connections: 256 }, async (gateway, line) => {
             const flood = Array.from({ length: 400 }, () => line(promise(), '127.0.0.2'));
-            await until(() => flood.filter(({ closed }) => closed).length === 400 - 256, WAIT_MS, '256 are left');
+            await until(() => flood.filter(({ closed }) => closed).length === 400 - 256, WAIT_MS, '256 connections remain');
             await works(gateway, token);
             await gateway.line(/closed unauthenticated or idle connections.*limits\.unauthenticated_connections/, WAIT_MS);
         }));

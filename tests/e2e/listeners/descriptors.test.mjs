@@ -16,7 +16,7 @@ import { post } from '../raw.mjs';
 const peer = name => ({ command: peerPath(name), args: name === 'pusher' ? ['p'] : [] });
 const WAIT_MS = 20_000;
 const TIMES = 4;
-const LARGE = 2 << 20; // more than the kernel takes for a caller that does not read
+const LARGE = 2 << 20; // more than the kernel buffers for a caller that does not read
 
 const directory = temporaryDirectory();
 after(() => directory.remove());
@@ -38,7 +38,7 @@ async function dial(way) {
     return { socket, seen, drop, ended };
 }
 
-/** Sends a request on a connection of its own. */
+/** Sends a request on a new connection. */
 async function ask(way, { method = 'GET', path = '/mcp', headers = {}, body, version = '1.1', length }) {
     const bytes = body === undefined ? '' : JSON.stringify(body);
     const kind = method === 'POST' ? { ...post(), 'content-length': length ?? Buffer.byteLength(bytes) } : { accept: 'text/event-stream' };
@@ -58,7 +58,7 @@ const open = way => Channel.open(way.url, way.options);
 const listen = async way => ask(way, { headers: (await open(way)).session });
 const slow = async (way, body = waiting(), more = {}) => ask(way, { method: 'POST', headers: (await open(way)).session, body, ...more });
 
-/** Every way to open an event stream: opens one and gives its connection. */
+/** Every way to open an event stream: opens one and returns its connection. */
 const kinds = {
     'a GET stream': listen,
     'a call that is answered with events': way => slow(way),
@@ -66,7 +66,7 @@ const kinds = {
     'an HTTP+SSE pipe at /sse': way => ask(way, { path: '/sse' })
 };
 
-/** What may be the case when a caller leaves. */
+/** The states of a connection in which a caller may drop it. */
 const states = {
     'before the first event': async line => line.drop(),
     'while it is idle': async line => {
@@ -178,7 +178,7 @@ const others = {
     }
 };
 
-/** Does it many times, and waits until the gateway has no more descriptors than when it had done nothing. */
+/** Repeats an action many times, and waits until the gateway has no more descriptors than before. */
 async function returnsToBase({ gateway, base }, body) {
     await Promise.all(Array.from({ length: TIMES }, body));
     await until(() => descriptors(gateway) <= base, WAIT_MS, `${base} descriptors again; there are ${descriptors(gateway)}`);

@@ -9,10 +9,10 @@ import { callOf, Channel } from '../channel.mjs';
 import { startGateway, stdioServer, until } from '../gateway.mjs';
 
 const WAIT_MS = 30_000;
-const LARGE = 32 << 20; // more than the kernel takes for a caller that does not read
+const LARGE = 32 << 20; // more than the kernel buffers for a caller that does not read
 const BODY = 1 << 20;
 
-/** A connection of our own. */
+/** Opens a raw connection. */
 async function dial(gateway) {
     const socket = connect(Number(new URL(gateway.url).port), '127.0.0.1');
     socket.on('error', () => {});
@@ -28,7 +28,7 @@ describe('a caller that sends a body', () => {
     before(async () => (gateway = await startGateway({ limits: { body_timeout: '8s', min_rate: '16KiB' }, mcpServers: {} })));
     after(() => gateway?.stop());
 
-    /** Sends a body in pieces until all is sent or the connection is closed; gives what was answered. */
+    /** Sends a body in pieces until all is sent or the connection is closed; returns the answer. */
     async function send(piece, pause_ms) {
         const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'ping', params: { filler: '' } }).replace('""', `"${'x'.repeat(BODY)}"`);
         const socket = await dial(gateway), chunks = [];
@@ -64,7 +64,7 @@ describe('a caller that reads an answer', () => {
 
     const cut = () => /caller cut off: answer read too slowly.*subject=anonymous.*bytes=\d{8}.*option=limits\.min_rate/.test(gateway.log());
 
-    /** Reads a large answer in pieces until it is whole or a caller is cut off; gives how much came. */
+    /** Reads a large answer in pieces until it is complete or a caller is cut off; returns the number of bytes received. */
     async function read(piece, pause_ms) {
         const body = JSON.stringify(callOf('bad__act')), socket = await dial(gateway);
         let size = 0, rest = piece;

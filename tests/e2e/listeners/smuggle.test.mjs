@@ -20,7 +20,7 @@ before(async () => {
 });
 after(() => gateway?.stop());
 
-/** Opens a connection, lets `talk` write to it, and gives all that came back once the other side has closed it. */
+/** Opens a connection, lets `talk` write to it, and resolves with everything received once the gateway has closed it. */
 function converse(talk) {
     return new Promise((resolve, reject) => {
         const socket = connect(Number(port), host);
@@ -96,7 +96,7 @@ describe('ambiguous framing', () => {
         test(`${name} gets 400 and the end of the connection`, async () => {
             const answer = await converse(socket => socket.write(bytes() + next));
             // The request that hides behind the first would be answered 403. libmicrohttpd 0.9.75 repeats the head
-            // of the errors it finds itself, so heads are not counted here, only what they say.
+            // of the errors it finds itself, so the number of heads is not checked, only their status.
             assert.match(answer, name.includes('overflows') ? /^HTTP\/1\.1 4(00|13) / : /^HTTP\/1\.1 400 /);
             assert.ok(responses(answer).every(head => /4(00|13)$/.test(head)), `the second request was answered:\n${answer}`);
         });

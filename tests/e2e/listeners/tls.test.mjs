@@ -1,4 +1,4 @@
-// The listener with TLS: sessions over it, certificates and their replacement, client certificates, and what it refuses.
+// The listener with TLS: sessions over it, certificates and their replacement, client certificates, and refused handshakes.
 import assert from 'node:assert/strict';
 import { execFile, execFileSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
@@ -49,7 +49,7 @@ const trusting = (more = {}) => ({ ca: file('ca.crt'), ...more });
 const start = (tls, config = {}) => startGateway({ listen: [{ address: '127.0.0.1:0', tls }], mcpServers: { m: { command: mirror } }, ...config });
 const portOf = ({ url }) => Number(new URL(url).port);
 
-/** The common name of the certificate that a new connection is shown. */
+/** The common name of the certificate that a new connection receives. */
 function shown(gateway) {
     return new Promise((resolve, reject) => {
         const socket = connectTls({ host: '127.0.0.1', port: portOf(gateway), ...trusting() }, () => {
@@ -60,7 +60,7 @@ function shown(gateway) {
     });
 }
 
-/** Copies a pair to where the gateway reads it, each file by a rename. */
+/** Copies a pair to the place where the gateway reads it, each file by a rename. */
 function install(name, to) {
     for (const kind of ['key', 'crt']) {
         copyFileSync(at(`${name}.${kind}`), at(`${to}.${kind}.new`));
@@ -68,7 +68,7 @@ function install(name, to) {
     }
 }
 
-/** Has the gateway this connection open, of a caller's socket? */
+/** True if the gateway still has the connection of this socket of a caller open. */
 function holds(gateway, { localPort }) {
     const [ours, theirs] = [portOf(gateway), localPort].map(port => port.toString(16).toUpperCase().padStart(4, '0'));
     return new RegExp(`^ *\\d+: [0-9A-F]+:${ours} [0-9A-F]+:${theirs} 01 `, 'm').test(readFileSync('/proc/net/tcp', 'latin1'));
@@ -167,7 +167,7 @@ describe('a TLS listener', () => {
         const res = await channel.begin(callOf('m__reply', big(20 << 20)));
         res.pause();
         assert.ok(holds(gateway, res.socket));
-        await until(() => !holds(gateway, res.socket), 3 * WAIT_MS, 'the connection is closed'); // the answer itself takes its time
+        await until(() => !holds(gateway, res.socket), 3 * WAIT_MS, 'the connection is closed'); // sending the answer takes a while
         res.destroy();
     });
 
@@ -280,12 +280,12 @@ describe('replaced certificates', () => {
             const before = errors();
             damage();
             await until(() => errors() > before, WAIT_MS, 'a line in the log');
-            assert.match(gateway.log(), /error certificate not replaced; the one before stays in use detail=.*used\.(crt|key)/);
+            assert.match(gateway.log(), /error certificate not replaced; the previous one stays in use detail=.*used\.(crt|key)/);
             assert.equal(await shown(gateway), 'two');
             await sleep(2_500);
             assert.equal(errors(), before + 1);
             install('one', 'used');
-            await until(async () => (await shown(gateway)) === 'one', WAIT_MS, 'the mended one');
+            await until(async () => (await shown(gateway)) === 'one', WAIT_MS, 'the repaired certificate');
         });
 
     test('a certificate that is overwritten in place takes effect', async () => {
@@ -334,7 +334,7 @@ describe('client_ca', () => {
 describe('P12 a proxy that presents a certificate', () => {
     let gateway;
     before(async () => {
-        const rules = [{ id: 'echo', effect: 'allow', description: 'for everybody in this test', tenants: ['*'], subjects: ['authenticated'], servers: ['m'], kinds: ['tool'], names: ['*'] }];
+        const rules = [{ id: 'echo', effect: 'allow', description: 'every caller may use echo', tenants: ['*'], subjects: ['authenticated'], servers: ['m'], kinds: ['tool'], names: ['*'] }];
         writeFileSync(at('policy.json'), JSON.stringify({ version: 1, description: 'Behind a proxy', rules }));
         gateway = await start(tlsOf('one', { client_ca: at('ca.crt') }), {
             auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['127.0.0.1'], certificate_names: ['agent.example'] }] },
@@ -366,7 +366,7 @@ describe('mistakes in the configuration of TLS', () => {
         'with the key of another certificate': [() => ({ ...tlsOf('one'), key: at('two.key') }), /tls\.key: .*two\.key: does not belong to the certificate/],
         'with a certificate alone': [() => ({ certificate: at('one.crt') }), /\/listen\/0\/tls\/key: missing; TLS needs a certificate and its key/],
         'with authorities alone': [() => ({ client_ca: at('ca.crt') }), /\/listen\/0\/tls\/certificate: missing/],
-        'with a mode': [() => tlsOf('one'), /\/listen\/0\/mode: only for a unix socket/, { mode: '0600' }],
+        'with a mode': [() => tlsOf('one'), /\/listen\/0\/mode: applies only to a unix socket/, { mode: '0600' }],
         'beyond loopback without a provider': [() => tlsOf('one'), /\/listen\/0\/address: 0\.0\.0\.0:0 is not loopback/, { address: '0.0.0.0:0' }]
     };
     for (const [name, [tls, message, more = {}]] of Object.entries(wrong))

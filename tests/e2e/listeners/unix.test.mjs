@@ -22,7 +22,7 @@ const at = name => join(directory.path, name);
 const start = (path, more = {}, config = {}) =>
     startGateway({ listen: [{ address: `unix:${path}`, ...more }], mcpServers: { m: { command: mirror } }, ...config });
 
-/** Starts a gateway that has to refuse; gives its status and what it said. */
+/** Starts a gateway that must refuse to start; returns its exit status and output. */
 function refused(path, more = {}) {
     const folder = temporaryDirectory();
     const file = writeConfig(folder.path, { listen: [{ address: `unix:${path}`, ...more }], mcpServers: {} });
@@ -159,7 +159,7 @@ describe('the socket file', () => {
         for (const name of ['file', 'link', 'dangling']) {
             const { status, stderr } = await refused(at(name));
             assert.equal(status, 3, stderr);
-            assert.match(stderr, new RegExp(`${name}: something that is not a socket is there; move it away`));
+            assert.match(stderr, new RegExp(`${name}: the existing file is not a socket; move it away`));
         }
         assert.equal(readFileSync(at('file'), 'utf8'), 'precious');
         assert.equal(existsSync(at('nowhere')), false);
@@ -188,7 +188,7 @@ describe('mistakes in the configuration of a unix socket', () => {
         'a path that is too long': [`/${'x'.repeat(107)}`, {}, /at most 107 characters/],
         'an invalid mode': ['/tmp/x.sock', { mode: 'rw' }, /\/listen\/0\/mode: write the permissions in octal/],
         'a mode with setuid': ['/tmp/x.sock', { mode: '4755' }, /\/listen\/0\/mode: write the permissions in octal/],
-        'a listener with TLS': ['/tmp/x.sock', { tls: { certificate: 'a', key: 'b' } }, /\/listen\/0\/tls: not on a unix socket/]
+        'a listener with TLS': ['/tmp/x.sock', { tls: { certificate: 'a', key: 'b' } }, /\/listen\/0\/tls: not possible on a unix socket/]
     };
     for (const [name, [path, more, message]] of Object.entries(wrong))
         test(`${name} as the address of a socket stops the start`, async () => {

@@ -1,4 +1,4 @@
-// Connections beside others whose calls wait for a server: in the HTTP server of the gateway they have neighbours, and nobody may be forgotten.
+// Connections beside others whose calls wait for a server: the HTTP server of the gateway polls them together, and must not miss an event of any.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -12,7 +12,7 @@ import { ACCEPT_BOTH, resultText, Session } from '../raw.mjs';
 const NEIGHBOURS = 6, PIPELINED = 40, WAIT_MS = 20_000;
 const LARGE = 2 << 20;
 
-/** A server whose tool `act` is answered after as many milliseconds as its argument says, or at the end, with the length of its other argument. */
+/** A server whose tool `act` answers after `ms` milliseconds (null: at the end of the tests) with the length of `text`. */
 async function startServer() {
     const results = {
         initialize: ({ protocolVersion }) => ({ protocolVersion, capabilities: { tools: {} }, serverInfo: { name: 'waiting', version: '1.0.0' } }),
@@ -30,7 +30,7 @@ async function startServer() {
         await (ms === null ? end : new Promise(resolve => setTimeout(resolve, ms)));
         return res.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify({ jsonrpc: '2.0', id, result: results[method]?.(params) ?? {} }));
     });
-    server.taken = 0; // calls of the caller that leaves
+    server.taken = 0; // calls of the caller that disconnects
     server.end = release;
     await once(server.listen(0, '127.0.0.1'), 'listening');
     return server;

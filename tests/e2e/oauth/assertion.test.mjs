@@ -1,4 +1,4 @@
-// What a server is told about who calls: a signed assertion in a header, checked with the public key, and never the caller's own token.
+// Identity assertions: a server receives a signed assertion about the caller in a header, checked with the public key, and never the caller's own token.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { generateKeyPairSync, verify } from 'node:crypto';
@@ -15,8 +15,8 @@ import { initialize, post, reply, send } from '../raw.mjs';
 const PUBLIC_URL = 'https://gate.example';
 const policy = {
     version: 1,
-    description: 'Everybody known may do everything in this test',
-    rules: [{ id: 'all', effect: 'allow', description: 'all who are known', tenants: ['*'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] }]
+    description: 'Every authenticated caller may do everything in this test',
+    rules: [{ id: 'all', effect: 'allow', description: 'every authenticated caller', tenants: ['*'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] }]
 };
 
 let folder, server, seen;
@@ -36,7 +36,7 @@ after(() => {
 });
 beforeEach(() => (seen = []));
 
-/** A server with one tool that remembers what every request looked like. */
+/** A server with one tool that records every request. */
 async function startServer() {
     const answers = {
         initialize: { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 'who', version: '1' } },
@@ -82,7 +82,7 @@ const configure = (assertion, more = {}, top = {}) => ({
     ...top
 });
 
-/** Opens a session with a token and calls the tool; gives the JSON-RPC response. */
+/** Opens a session with a token and calls the tool; returns the JSON-RPC response. */
 async function call(gateway, bearer) {
     const headers = { authorization: `Bearer ${bearer}` };
     const opened = await send(gateway.url, { headers: post(headers), body: initialize('2025-11-25') });
@@ -183,7 +183,7 @@ test('a server without a usable signing key is never contacted', async () => {
     try {
         assert.ok((await call(gateway, bearer)).error);
         assert.deepEqual(seen, []);
-        assert.match(gateway.log(), /cannot tell a server who calls/);
+        assert.match(gateway.log(), /cannot sign the identity assertion/);
     } finally {
         await gateway.stop();
     }
@@ -193,7 +193,7 @@ describe('mistakes in the configuration of assertions', () => {
     for (const [name, config, message] of [
         ['for a shared connection', () => configure(undefined, { isolation: 'shared' }), /"isolation"/],
         ['without public_url', () => configure(undefined, {}, { public_url: undefined }), /public_url/],
-        ['without authentication of callers', () => configure(undefined, {}, { auth: undefined, policy: undefined }), /proves who calls/],
+        ['without authentication of callers', () => configure(undefined, {}, { auth: undefined, policy: undefined }), /authenticates callers/],
         ['in the header of the token', () => configure({ header: 'Authorization' }), /header/],
         ['in a header that is already set', () => configure(undefined, { headers: { 'x-postern-identity': 'me' } }), /carries the assertion/],
         ['with a shared secret', () => configure({ algorithm: 'HS256' }), /algorithm/],
@@ -223,7 +223,7 @@ describe('published keys of assertions', () => {
         assert.equal(answer.status, 200, answer.body);
         return { ...answer, keys: JSON.parse(answer.body).keys };
     };
-    /** As a server would: with nothing but the address of the keys. */
+    /** Verifies an assertion as a server would, knowing only the address of the keys. */
     const verified = async gateway => {
         const remote = createRemoteJWKSet(new URL(`${gateway.origin}/.well-known/jwks.json`));
         const { headers } = seen.findLast(({ method }) => method === 'tools/call');

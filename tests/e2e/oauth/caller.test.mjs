@@ -1,4 +1,4 @@
-// Tokens for callers, got by exchanging the token each came with: modes token_exchange and enterprise with `subject: "caller"`, through the
+// Tokens for callers, obtained by exchanging the token of each caller: modes token_exchange and enterprise with `subject: "caller"`, through the
 // running gateway, with a real OpenID provider as the callers' issuer.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -14,8 +14,8 @@ import { initialize, post, reply, send } from '../raw.mjs';
 const AUDIENCE = 'https://gateway.example/mcp';
 const policy = {
     version: 1,
-    description: 'Everybody known may do everything in this test',
-    rules: [{ id: 'all', effect: 'allow', description: 'all who are known', tenants: ['*'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] }]
+    description: 'Every authenticated caller may do everything in this test',
+    rules: [{ id: 'all', effect: 'allow', description: 'every authenticated caller', tenants: ['*'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] }]
 };
 
 let folder, peer, gateway;
@@ -55,10 +55,10 @@ const configure = (mode, more = {}, server = {}, top = {}) => ({
     ...top
 });
 
-/** A session of this caller; `call` gives what the server says, or the error. */
+/** A session of this caller; `call` returns the answer of the server, or the error. */
 async function open(token) {
     const headers = post({ authorization: `Bearer ${token}` });
-    // 503: the issuer's keys are still on their way to the gateway.
+    // 503: the gateway is still fetching the keys of the issuer.
     const opened = await until(async () => {
         const answer = await send(gateway.url, { headers, body: initialize('2025-11-25') });
         return answer.status !== 503 && answer;
@@ -132,12 +132,12 @@ for (const mode of Object.keys(auth))
             assert.equal(await session.call(), 'ana');
             assert.equal((await session.ping(next)).status, 200); // the session does not end with the first token
             const { exp } = JSON.parse(Buffer.from(first.split('.')[1], 'base64url'));
-            await until(() => Date.now() / 1000 >= exp + 0.05, 8_000, 'the end of the token, also by a clock that ticks every few ms');
+            await until(() => Date.now() / 1000 >= exp + 0.05, 8_000, 'the token has expired, even by a coarse clock');
             assert.equal(await session.call('server__whoami', next), 'ana');
             assert.deepEqual(exchanges().map(({ subject_token }) => subject_token), [first, next]);
             const jtis = peer.seen.filter(({ method }) => method === 'tools/call').map(({ who }) => who?.jti);
             assert.equal(new Set(jtis).size, 2);
-            assert.equal(jtis.length, 2, 'the old one was not sent again');
+            assert.equal(jtis.length, 2, 'the old token was not sent again');
         });
         test('F2 F3 an exchanged token that the server refuses is replaced once for 50 calls', async () => {
             gateway = await startGateway(configure(mode));
@@ -164,13 +164,13 @@ for (const mode of Object.keys(auth))
             const token = await peer.caller('eve'), eve = await open(token), bob = await open(await peer.caller('bob'));
             const error = await eve.call();
             assert.deepEqual([error.code, error.data.reason, error.data.server], [-32003, 'authorization_required', 'server']);
-            assert.match(error.message, /gives no access there/);
+            assert.match(error.message, /your token does not give access to it/);
             assert.doesNotMatch(JSON.stringify(error), /left the company/);
             assert.equal(await bob.call(), 'bob');
             await gateway.line(/cannot get a token.*user=jwt\/eve.*eve has left the company/, 5_000);
             assert.ok(!gateway.log().includes(token));
             peer.state.refuse = {};
-            assert.equal(await eve.call('server__whoami', await peer.caller('eve')), 'eve', 'another token is another chance');
+            assert.equal(await eve.call('server__whoami', await peer.caller('eve')), 'eve', 'a new token is exchanged');
         });
         test('H12 a token of another issuer or audience is not sent to be exchanged', async () => {
             const elsewhere = mode === 'enterprise' ? { idp: { ...auth.enterprise().idp, issuer: peer.as } } : { issuer: peer.as };
@@ -179,7 +179,7 @@ for (const mode of Object.keys(auth))
             const error = await (await open(await peer.caller('ana'))).call();
             assert.equal(error.code, -32003);
             assert.deepEqual(peer.asked, []);
-            await gateway.line(/neither from nor meant for/, 5_000);
+            await gateway.line(/neither from nor for/, 5_000);
         });
     });
 
@@ -190,7 +190,7 @@ test('H12 a server that names another authorization server does not get a token,
     const error = await (await open(await peer.caller('ana'))).call();
     assert.equal(error.code, -32002);
     assert.deepEqual(peer.asked, []);
-    await gateway.line(/does not take tokens of .*the issuer of the configuration/, 5_000);
+    await gateway.line(/does not accept tokens of .*the configured issuer/, 5_000);
 });
 
 test('a caller without an exchangeable token gets an error that says which token is needed', async () => {
@@ -200,7 +200,7 @@ test('a caller without an exchangeable token gets an error that says which token
     const session = await open(made.stdout.trim());
     const error = await session.call();
     assert.deepEqual([error.code, error.data.server], [-32003, 'server']);
-    assert.match(error.message, /come in with a token of your identity provider/);
+    assert.match(error.message, /authenticate with a token of your identity provider/);
     assert.deepEqual(peer.asked, []);
     assert.equal(await (await open(await peer.caller('ana'))).call(), 'ana');
 });

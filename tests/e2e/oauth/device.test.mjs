@@ -1,4 +1,4 @@
-// `postern login --device` (L14, RFC 8628): a code that a person enters elsewhere, and every way that can go.
+// `postern login --device` (L14, RFC 8628): a code that a user enters on another device, and every outcome of that.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -116,7 +116,7 @@ test('L14 a device login shows a code, polls until the user agrees, and its gran
     assert.deepEqual(code, { at: '/device_authorization', form: { client_id: 'registered', resource: `${peer.origin}/mcp` } });
     const poll = { grant_type: GRANT, device_code: device[1].device_code, client_id: 'registered', resource: `${peer.origin}/mcp` };
     assert.deepEqual(rest.map(({ form }) => form), [poll, poll]);
-    assert.ok(times[1] - times[0] >= 900, 'not more often than it asked for');
+    assert.ok(times[1] - times[0] >= 900, 'not more often than the announced interval');
 });
 
 test('L14 slow_down adds five seconds to the polling interval', async () => {
@@ -137,7 +137,7 @@ describe('L14 exit status of a device login', () => {
         ['with 11 when the server says that the code has expired', () => (script = [[400, { error: 'expired_token' }]]), 11, /log in again/],
         ['with 11 when the code expires while the server says pending', () => ((script = [PENDING]), (device[1].expires_in = 2)), 11, /log in again/],
         ['with 15 when the token endpoint refuses', () => (script = [[400, { error: 'unsupported_grant_type' }]]), 15, /unsupported_grant_type/],
-        ['with 14 when the server has no device endpoint', () => (device = undefined), 14, /no codes for devices/],
+        ['with 14 when the server has no device endpoint', () => (device = undefined), 14, /does not support the device flow/],
         ['with 17 when the answer has no code', () => delete device[1].device_code, 17, /no usable code/],
         ['with 17 when the code cannot be shown', () => (device[1].user_code = 'A\u001b[31m'), 17, /no usable code/],
         ['with 17 when the address is not safe', () => (device[1].verification_uri = 'http://evil.example/'), 17, /no usable code/],

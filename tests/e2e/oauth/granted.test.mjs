@@ -1,4 +1,4 @@
-// What a command changes at the token store while a gateway runs: the very next list and the very next call go by it.
+// Changes that a command makes to the token store while a gateway runs take effect at the very next list and the very next call.
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -11,17 +11,17 @@ import { resultText } from '../raw.mjs';
 
 const LOGIN = -32003;
 
-/** A liar, a gateway in front of it with the servers below, and what alice and the command line do. */
 const servers = {
     shared: { auth: { mode: 'shared' } },
     own: { auth: { mode: 'per_user' } },
     alone: { auth: { mode: 'shared' }, isolation: 'session' }
 };
 
+/** Runs `body` with a liar, and a session of alice at a gateway that has these servers. */
 async function withGateway(body) {
     await withLiar('none', null, async liar => {
         const policy = join(liar.directory.path, 'policy.json');
-        writeFileSync(policy, JSON.stringify({ version: 1, description: 'Who may do what here', rules: [everybody] }));
+        writeFileSync(policy, JSON.stringify({ version: 1, description: 'The policy of this test', rules: [everybody] }));
         const mcpServers = Object.fromEntries(Object.entries(servers).map(([name, server]) => [name, { url: liar.url, ...server }]));
         const config = { auth: { providers: [forwarded] }, policy, mcpServers, timeouts: { list: '30s' } };
         liar.config = join(liar.directory.path, 'serve.json');
@@ -49,7 +49,7 @@ const grantOf = async (alice, server) => Number(/for grant (\d+)$/.exec(resultTe
 const called = async liar => (await liar.seen('/mcp')).filter(({ body }) => body.includes('"tools/call"')).length;
 const asked = async liar => (await liar.seen('/mcp')).length;
 
-/** So many times one after the other, long enough for pauses to have grown. */
+/** Lists `times` times in sequence, long enough for the pauses between attempts to grow. */
 async function listOften(alice, times) {
     for (let i = 0; i < times; i++) assert.deepEqual(await listed(alice), []);
 }
@@ -59,7 +59,7 @@ for (const server of Object.keys(servers))
         test('the tools of a server are listed after a login', () =>
             withGateway(async (liar, alice) => {
                 await listOften(alice, 20);
-                assert.equal(await asked(liar), 0, 'nobody went there without a grant');
+                assert.equal(await asked(liar), 0, 'no request is sent without a grant');
                 await command(liar, 'login', server);
                 assert.ok((await listed(alice)).includes(`${server}__echo`));
             }));
@@ -74,7 +74,7 @@ for (const server of Object.keys(servers))
                 const before = await called(liar);
                 await command(liar, 'logout', server);
                 assert.equal((await echo(alice, server)).error?.code, LOGIN);
-                assert.equal(await called(liar), before, 'nothing was sent with a grant that is gone');
+                assert.equal(await called(liar), before, 'no call was sent after the logout');
                 await command(liar, 'login', server);
                 assert.equal(await grantOf(alice, server), second + 1);
             }));
@@ -88,7 +88,7 @@ test('a token that the server rejects is not sent for every list, and the next l
         const began = Date.now();
         await Promise.all(Array.from({ length: 20 }, () => listOften(alice, 10)));
         const rounds = 1 + Math.ceil((Date.now() - began) / 1000);
-        // Two servers, one of them started by itself as well.
+        // Two servers; the gateway also starts one of them without a call.
         const times = await asked(liar);
         assert.ok(times >= 2 && times <= 4 * rounds, `${times} requests in ${rounds} s`);
         await command(liar, 'login', 'shared');
@@ -106,5 +106,5 @@ test('a token that expires while commands use the store is refreshed for every c
             calls.push(grantOf(alice, 'shared'));
             assert.deepEqual(new Set(await Promise.all(calls)).size, 1);
         }
-        assert.ok((await liar.get('/state')).refreshes <= 5, 'one refresh for each that ended');
+        assert.ok((await liar.get('/state')).refreshes <= 5, 'one refresh for each expired token');
     }));

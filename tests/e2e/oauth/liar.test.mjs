@@ -1,4 +1,4 @@
-// Logging in to servers whose authorization server lies in one way each: what works, what is refused, and what is never sent or shown.
+// Logins to servers whose authorization server lies in one way each: which lies are tolerated or refused, and which data is never sent or shown.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -12,12 +12,12 @@ const { OK, UNAVAILABLE, DENIED, REGISTRATION, DISCOVERY, TOKEN, ANSWER } = EXIT
 const WAIT_MS = 60_000;
 const title = lie => `${lie}: ${LIES[lie]}`;
 
-/** None of these paths, or of the other origin if that is among them, was asked. */
+/** None of these paths was requested; the path `away` stands for the other origin. */
 async function assertNeverAsked(liar, paths) {
     for (const path of paths) assert.deepEqual((await liar.seen(path)).map(request => request.path), [], `${path} was asked`);
 }
 
-/** Seconds from now until the token ends as the login told it; undefined: it was not said. */
+/** Seconds until the token expires, according to the output of the login; undefined if it is not printed. */
 function lifetime({ stderr }) {
     const said = /good until (\d{4}-\S+) (\S+) UTC/.exec(stderr);
     return said ? (Date.parse(`${said[1]}T${said[2]}Z`) - Date.now()) / 1000 : undefined;
@@ -25,7 +25,7 @@ function lifetime({ stderr }) {
 
 const lasts = seconds => (_liar, login) => assert.ok(Math.abs(lifetime(login) - seconds) < 60, login.stderr);
 const lastsUntilRefused = (_liar, login) => assert.match(login.stderr, /good until it is refused/);
-const warnedOf = (_liar, login) => assert.match(login.stderr, /expires_in is no time[^]*good until it is refused/);
+const warnedOf = (_liar, login) => assert.match(login.stderr, /ignoring invalid expires_in[^]*good until it is refused/);
 const refreshedFirst = async liar => assert.equal((await liar.get('/state')).refreshes, 1);
 const asked = path => async liar => assert.equal((await liar.seen(path)).length, 1);
 const never = (...paths) => liar => assertNeverAsked(liar, paths);
@@ -34,7 +34,7 @@ const proves = pattern => async liar => {
     assert.match(`${headers.authorization} ${body}`, pattern);
 };
 
-// The lie, what is checked beside a login and a call that work, and what the configuration says.
+// The lie, a check in addition to a login and a call that work, and `auth` of the configuration.
 const WORKS = [
     ['none'],
     ['no-challenge'],
@@ -107,11 +107,11 @@ describe('lies that a login survives', () => {
         );
 });
 
-// The lie, the exit status of the login, what it says, and what must not have been asked.
+// The lie, the exit status of the login, its message, and the paths that must not have been requested.
 const REFUSED = [
-    ['insecure-metadata', DISCOVERY, /no https URL/, ['/register']],
-    ['file-metadata', DISCOVERY, /no https URL/, ['/register']],
-    ['link-local-metadata', DISCOVERY, /may not be connected to/, ['/register']],
+    ['insecure-metadata', DISCOVERY, /metadata document is not https/, ['/register']],
+    ['file-metadata', DISCOVERY, /metadata document is not https/, ['/register']],
+    ['link-local-metadata', DISCOVERY, /connections to its address are not allowed/, ['/register']],
     ['resource-500', DISCOVERY, /HTTP 500/, ['/.well-known/oauth-authorization-server', '/register']],
     ['resource-hangup', DISCOVERY, /./, ['/.well-known/oauth-authorization-server', '/register']],
     ['resource-duplicate', DISCOVERY, /not a JSON object/, ['/register']],
@@ -120,30 +120,30 @@ const REFUSED = [
     ['resource-mismatch', DISCOVERY, /another resource.*other\.example/, ['/register', '/authorize']],
     ['resource-sibling', DISCOVERY, /another resource/, ['/register', '/authorize']],
     ['legacy-mismatch', DISCOVERY, /another issuer/, ['/register']],
-    ['issuer-path-nowhere', DISCOVERY, /no metadata of the authorization server.*tenant/, ['/.well-known/oauth-authorization-server', '/register']],
+    ['issuer-path-nowhere', DISCOVERY, /no metadata found for the authorization server.*tenant/, ['/.well-known/oauth-authorization-server', '/register']],
     ['metadata-503', DISCOVERY, /HTTP 503/, ['/register']],
-    ['link-local-server', DISCOVERY, /may not be connected to/, ['/register']],
-    ['link-local-decimal', DISCOVERY, /may not be connected to/, ['/register']],
-    ['link-local-hex', DISCOVERY, /may not be connected to/, ['/register']],
-    ['link-local-mapped', DISCOVERY, /may not be connected to/, ['/register']],
-    ['private-server', DISCOVERY, /may not be connected to/, ['/register']],
-    ['unusable-server', DISCOVERY, /may not be connected to/, ['/register']],
+    ['link-local-server', DISCOVERY, /connections to its address are not allowed/, ['/register']],
+    ['link-local-decimal', DISCOVERY, /connections to its address are not allowed/, ['/register']],
+    ['link-local-hex', DISCOVERY, /connections to its address are not allowed/, ['/register']],
+    ['link-local-mapped', DISCOVERY, /connections to its address are not allowed/, ['/register']],
+    ['private-server', DISCOVERY, /connections to its address are not allowed/, ['/register']],
+    ['unusable-server', DISCOVERY, /connections to its address are not allowed/, ['/register']],
     ['insecure-server', DISCOVERY, /no authorization server with an https URL/, ['/register']],
     ['issuer-other', DISCOVERY, /another issuer.*127\.0\.0\.1.*other\.example/, ['/register']],
     ['issuer-extra-path', DISCOVERY, /another issuer.*\/extra"/, ['/register']],
     ['issuer-path-slash', DISCOVERY, /another issuer.*\/tenant\/"/, ['/register']],
     ['issuer-absent', DISCOVERY, /another issuer/, ['/register']],
-    ['token-insecure', DISCOVERY, /token_endpoint is no https URL/, ['/register']],
-    ['token-link-local', TOKEN, /may not be connected to/, ['/token']],
-    ['authorize-file', DISCOVERY, /authorization_endpoint is no https URL/, ['/register']],
-    ['authorize-link-local', ANSWER, /may not be connected to/, ['/token']],
-    ['register-link-local', REGISTRATION, /may not be connected to/, ['/authorize']],
+    ['token-insecure', DISCOVERY, /token_endpoint is not an https URL/, ['/register']],
+    ['token-link-local', TOKEN, /connections to its address are not allowed/, ['/token']],
+    ['authorize-file', DISCOVERY, /authorization_endpoint is not an https URL/, ['/register']],
+    ['authorize-link-local', ANSWER, /connections to its address are not allowed/, ['/token']],
+    ['register-link-local', REGISTRATION, /connections to its address are not allowed/, ['/authorize']],
     ['pkce-absent', DISCOVERY, /assume_s256/, ['/register']],
-    ['pkce-plain', DISCOVERY, /does not do PKCE/, ['/register']],
-    ['no-code', DISCOVERY, /no authorization codes/, ['/register']],
+    ['pkce-plain', DISCOVERY, /does not support PKCE/, ['/register']],
+    ['no-code', DISCOVERY, /does not support authorization codes/, ['/register']],
     ['no-register', REGISTRATION, /client_id/, ['/authorize']],
     ['register-refused', REGISTRATION, /HTTP 400: invalid_redirect_uri: no\\x1b\[31m loopback.*127\.0\.0\.1/, ['/authorize']],
-    ['register-page', REGISTRATION, /HTTP 403: <html>go\\x1b away.*submitted was \{.*"redirect_uris":\["http:\/\/127\.0\.0\.1:.*"application_type":"native"/, ['/authorize']],
+    ['register-page', REGISTRATION, /HTTP 403: <html>go\\x1b away.*the request was \{.*"redirect_uris":\["http:\/\/127\.0\.0\.1:.*"application_type":"native"/, ['/authorize']],
     ['register-html', REGISTRATION, /not a JSON object/, ['/authorize']],
     ['register-redirect', REGISTRATION, /HTTP 307/, ['away', '/authorize']],
     ['register-no-id', REGISTRATION, /no client_id/, ['/authorize']],
@@ -159,7 +159,7 @@ const REFUSED = [
     ['state-twice', ANSWER, /another login attempt/, ['/token']],
     ['code-twice', ANSWER, /another login attempt/, ['/token']],
     ['code-large', ANSWER, /another login attempt/, ['/token']],
-    ['back-elsewhere', ANSWER, /no way back/, ['/token']],
+    ['back-elsewhere', ANSWER, /without a redirect/, ['/token']],
     ['denied-by-stranger', ANSWER, /^(?![^]*call this number)/, ['/token']],
     ['iss-missing', ANSWER, /iss/, ['/token']],
     ['iss-wrong', ANSWER, /another issuer/, ['/token']],
@@ -191,14 +191,14 @@ describe('lies that end a login', () => {
                 assert.doesNotMatch(login.stderr, /[\0-\x08\x0b-\x1f\x7f]/, 'control characters reach the terminal');
                 await assertNeverAsked(liar, paths);
                 assert.deepEqual(await liar.connections(), [], 'nothing is stored');
-                assert.ok((await liar.seen('/authorize')).length <= 2, 'T13: not for ever');
-                assert.ok((await liar.seen('/register')).length <= 2, 'G10: not for ever');
+                assert.ok((await liar.seen('/authorize')).length <= 2, 'T13: restarts are bounded');
+                assert.ok((await liar.seen('/register')).length <= 2, 'G10: registrations are bounded');
             })
         );
 });
 
-// Lies told after an honest login, when the access token has ended: the exit status of a call, what it says, and how many
-// requests went to the token endpoint for it at most. `kept`: when the lie ends, the grant still works.
+// Lies told after an honest login, when the access token has expired: the exit status of a call, its message, and the maximal number of
+// requests to the token endpoint. `kept`: when the lie ends, the grant still works.
 const LATER = [
     ['token-503', UNAVAILABLE, /HTTP 503/, { kept: true }],
     ['token-429', UNAVAILABLE, /HTTP 429/, { kept: true }],
@@ -304,7 +304,7 @@ describe('lies with their own tests', () => {
         }));
 });
 
-// What a gateway logs at its lowest level, and how often it bothers the token endpoint meanwhile.
+// The lies for tests of the log at its lowest level, and of the number of requests to the token endpoint.
 const LOGGED = ['none', 'expires-zero', 'expires-first', 'refresh-echo', 'refresh-echo-cut', 'refresh-200-error', 'mcp-echo', 'token-503', 'token-hangup', 'type-mac', 'scope-forever'];
 
 describe('a gateway in front of a liar', () => {
@@ -320,7 +320,7 @@ describe('a gateway in front of a liar', () => {
                         const answer = await session.call('liar__echo', { i });
                         if (['none', 'expires-zero', 'expires-first', 'mcp-echo'].includes(lie)) assert.ok(answer.result, JSON.stringify(answer));
                         else assert.ok(answer.error, JSON.stringify(answer));
-                        for (const value of await liar.secrets()) assert.ok(!JSON.stringify(answer).includes(value), 'a caller is told a secret');
+                        for (const value of await liar.secrets()) assert.ok(!JSON.stringify(answer).includes(value), 'an answer to a caller contains a secret');
                     }
                 } finally {
                     await gateway.stop();
@@ -349,7 +349,7 @@ describe('F12 a token that expires while the token endpoint fails', () => {
             await liar.control({ lie, expire: true });
             await body(liar, session);
         });
-    const tokenRequests = async liar => (await liar.seen('/token')).length - 1; // without the login's
+    const tokenRequests = async liar => (await liar.seen('/token')).length - 1; // without that of the login
 
     for (const [lie, reason] of [['token-503', 'server_unavailable'], ['refresh-html', 'server_unavailable'], ['refresh-invalid-client', 'authorization_required']])
         test(`twenty calls cause few requests to a token endpoint that fails (${lie}), and calls work again later`, () =>
@@ -369,7 +369,7 @@ describe('F12 a token that expires while the token endpoint fails', () => {
         withPause('token-429', async (liar, session) => {
             const { error } = await session.call('liar__echo');
             assert.ok(error.data.retryAfterMs > 0 && error.data.retryAfterMs <= 3300, JSON.stringify(error));
-            await until(async () => (await tokenRequests(liar)) === 2, 15_000, 'a second try');
+            await until(async () => (await tokenRequests(liar)) === 2, 15_000, 'a second refresh');
             const [first, second] = (await liar.seen('/token')).slice(1);
             assert.ok(second.at - first.at > 2900, `${second.at - first.at} ms`);
         }));
@@ -414,7 +414,7 @@ test('F1 an idle gateway does not refresh tokens that expire at once', () =>
     withSession('expires-zero', async (liar, session) => {
         assert.ok((await session.call('liar__echo')).result);
         const before = (await liar.seen('/token')).length;
-        await sleep(1500); // that nothing happens takes time to see
+        await sleep(1500); // time in which a refresh would happen
         assert.ok((await liar.seen('/token')).length <= before + 1);
     }));
 
@@ -423,10 +423,10 @@ test('F1 F18 an idle gateway refreshes a token before it expires', () =>
         assert.ok((await session.call('liar__echo')).result);
         const [called, asked] = [(await liar.seen('/mcp')).length, (await liar.seen('/token')).length];
         await until(async () => (await liar.seen('/token')).length > asked, WAIT_MS, 'a refresh');
-        assert.equal((await liar.seen('/mcp')).length, called, 'that no call asked for');
+        assert.equal((await liar.seen('/mcp')).length, called, 'the refresh did not need a call');
         await liar.control({ lie: 'none' });
         await until(async () => Date.parse((await liar.connections())[0].expires) > Date.now() + 600_000, WAIT_MS, 'a token that lasts');
-        await liar.control({ lie: 'token-503' }); // from now on only what is held already helps
+        await liar.control({ lie: 'token-503' }); // from now on only the token in memory works
         assert.ok((await session.call('liar__echo')).result);
     }));
 

@@ -19,7 +19,7 @@ const directory = temporaryDirectory();
 after(() => directory.remove());
 let homes = 0;
 
-/** A person with a home of their own and the command line; `variables` are in the environment, beside PATH and HOME. */
+/** A user with a separate home and the command line; `variables` are added to the environment, besides PATH and HOME. */
 function person(url, auth = {}, variables = {}) {
     const state = join(directory.path, `home-${++homes}`);
     mkdirSync(state, { mode: 0o700 });
@@ -32,7 +32,7 @@ function person(url, auth = {}, variables = {}) {
         const out = watch(child, 'stdout');
         return Object.assign(watch(child, 'stderr'), { out: out.log });
     };
-    /** The same on a terminal: what it shows is all in `log`. */
+    /** The same on a terminal: `log` has everything that the terminal shows. */
     const onTerminal = (...args) => {
         const env = { PATH: process.env.PATH, HOME: state, POSTERN_STATE: state, ...variables };
         const words = [binary, ...args, '--config', config].map(word => `'${word.replaceAll("'", `'\\''`)}'`).join(' ');
@@ -52,7 +52,7 @@ function person(url, auth = {}, variables = {}) {
     };
 }
 
-/** Follows redirects as a browser would, with cookies, until they leave for the redirect URI; gives that address. */
+/** Follows redirects as a browser would, with cookies, up to the redirect URI; returns that address. */
 async function browse(address) {
     const jar = new Map();
     for (let url = new URL(address), hops = 0; hops < 12; hops++) {
@@ -75,7 +75,7 @@ let authority;
 before(async () => (authority = await startPeer(node, program)));
 after(() => authority?.stop());
 
-/** Listens on that very port, as soon as nobody else does: other tests log in, too. */
+/** Listens on this port as soon as it is free: other tests log in as well. */
 async function hold(port) {
     for (;;) {
         const server = createServer();
@@ -130,7 +130,7 @@ describe('the listener of a login', () => {
         await login.line(/ignored a callback for another login attempt/, START_MS);
         const rebound = await raw(back.port, `GET ${back.pathname}${back.search} HTTP/1.1\r\nHost: evil.example:${back.port}\r\n\r\n`);
         assert.match(rebound, /^HTTP\/1.1 400/);
-        connect(Number(back.port), '127.0.0.1').on('error', () => {}); // a connection ahead of need
+        connect(Number(back.port), '127.0.0.1').on('error', () => {}); // a speculative connection, as browsers make
         const page = await fetch(back);
         assert.equal(page.status, 200);
         assert.equal(page.headers.get('cache-control'), 'no-store');
@@ -191,7 +191,7 @@ describe('the listener of a login', () => {
         const alice = person(authority.url);
         const login = await alice.run('login', 'authority', '--no-browser', '--timeout', '1s');
         assert.equal(login.status, TIMEOUT, login.stderr);
-        assert.doesNotMatch(login.stderr, /waiting/, 'for a terminal alone');
+        assert.doesNotMatch(login.stderr, /waiting/, 'the countdown is shown only on a terminal');
         const first = /client_id=([^&]+)/.exec(login.stderr)[1];
         aMinuteLater(alice.state);
         const again = alice.start('login', 'authority', '--no-browser');
@@ -201,7 +201,7 @@ describe('the listener of a login', () => {
         await again.exited;
         aMinuteLater(alice.state);
         const third = alice.start('login', 'authority', '--no-browser');
-        assert.notEqual(/client_id=([^&]+)/.exec(await addressOf(third))[1], second, 'given up is left lying, too');
+        assert.notEqual(/client_id=([^&]+)/.exec(await addressOf(third))[1], second, 'an interrupted login also makes the next one register again');
         third.child.kill('SIGINT');
         await third.exited;
     });
@@ -212,7 +212,7 @@ describe('a login on a terminal', () => {
         const login = person(authority.url).onTerminal('login', 'authority', '--no-browser', '--timeout', '3s');
         assert.equal((await login.exited).code, TIMEOUT, login.log());
         const seconds = [...login.log().matchAll(/waiting: (\d) s \r/g)].map(([, second]) => Number(second));
-        assert.equal(seconds[0], 3, 'all of it, however long it took to get there');
+        assert.equal(seconds[0], 3, 'the whole timeout, even if the start was slow');
         for (let i = 1; i < seconds.length; i++) assert.ok(seconds[i] < seconds[i - 1], login.log());
         assert.ok(seconds.length > 1, login.log());
         assert.match(login.log(), /\rpostern: the login was not completed in the browser within \d+ seconds/);
@@ -331,7 +331,7 @@ describe('a grant of a login', () => {
         }
     });
 
-    /** A browser that writes down its words, all at once. */
+    /** A browser that records its arguments, with a single write. */
     const browserScript = marker => `#!/bin/sh\nprintf '%s|' "$@" >${marker}.new\nmv ${marker}.new ${marker}\n`;
     const written = async marker => {
         await until(() => existsSync(marker), START_MS, 'the browser');
@@ -386,20 +386,20 @@ describe('a login that asks the user twice', () => {
                 const pages = [];
                 for (let i = 1; i <= 2; i++) {
                     await until(() => opened().length === i, START_MS, `tab ${i}: ${login.log()}`);
-                    pages.push(fetch(opened()[i - 1]).then(page => page.text())); // by way of a redirect to the listener
+                    pages.push(fetch(opened()[i - 1]).then(page => page.text())); // which redirects to the listener
                 }
                 const titles = (await Promise.all(pages)).map(page => /<h1>(.*)<\/h1>/.exec(page)?.[1]);
                 assert.deepEqual(titles, ['Log in again', end], login.log());
                 const { status, stderr } = await login.ended;
                 assert.equal(status, code, stderr);
                 assert.doesNotMatch(stderr, /--force/);
-                liar.output = liar.output.replaceAll(/^http:\S+\/authorize\?\S+$/gm, ''); // the person's to see, with its state
+                liar.output = liar.output.replaceAll(/^http:\S+\/authorize\?\S+$/gm, ''); // the user has to see it, including its state
                 assert.equal(opened().length, 2);
             }));
 });
 
 describe('F10 a refreshed token that cannot be stored', () => {
-    /** A call whose refreshed token comes while the store is as `spoil` makes it; `then` does what it will. */
+    /** A call whose refreshed token arrives after the SQL `spoil` was run on the store; `then` checks the outcome. */
     const withSpoilt = (spoil, then) =>
         withLiar('none', {}, async liar => {
             assert.equal((await liar.login()).status, OK);
@@ -419,12 +419,12 @@ describe('F10 a refreshed token that cannot be stored', () => {
 
     test('F10 a call waits and reports it while another process has locked the store', () =>
         withSpoilt('BEGIN IMMEDIATE', async (liar, call, db) => {
-            await until(() => /a refreshed token is not stored yet, trying for \d+ seconds: .*locked/.test(call.log()), 30_000, 'the line');
+            await until(() => /a refreshed token is not stored yet; retrying for \d+ seconds: .*locked/.test(call.log()), 30_000, 'the line');
             db.exec('ROLLBACK');
             const { status, stdout, stderr } = await call.ended;
             assert.equal(status, OK, stderr);
             assert.match(stdout, /"content"/);
-            assert.equal((await liar.call()).status, OK, 'the grant lives');
+            assert.equal((await liar.call()).status, OK, 'the grant is still valid');
         }));
     test('F10 a call under a store that stays locked prints its answer, reports the loss and exits with 16', () =>
         withSpoilt('ALTER TABLE record RENAME TO away', async (liar, call, db) => {
@@ -449,7 +449,7 @@ describe('L10 several processes that need the same login', () => {
         for (const other of others) await waits(other, owner);
         assert.equal((await fetch(await browse(address))).status, 200);
         for (const login of [owner, ...others]) assert.equal((await login.exited).code, OK, login.log());
-        for (const other of others) assert.doesNotMatch(other.log(), /^http/m, 'nobody else asked for a login');
+        for (const other of others) assert.doesNotMatch(other.log(), /^http/m, 'the other processes do not ask for a login');
         assert.match(others[0].log(), /^Logged in to authority/m);
         assert.match(others[1].log(), /alice/);
         assert.equal(await tokens(), before + 1);
@@ -505,11 +505,11 @@ describe('L10 several processes that need the same login', () => {
         };
         await login();
         await opened(1);
-        assert.match(await login(), /A browser was started for this login \d+ seconds ago; open the address yourself, or say --force/);
+        assert.match(await login(), /A browser was started for this login \d+ seconds ago; open the address yourself, or use --force/);
         await opened(1);
         await login('--force');
         await opened(2);
-        assert.match(locks().join(), /^login-[0-9a-f]{32}\.lock$/, 'S4: no names in it');
+        assert.match(locks().join(), /^login-[0-9a-f]{32}\.lock$/, 'S4: the name does not contain user or server');
         assert.equal((await alice.run('logout', 'authority')).status, OK);
         assert.deepEqual(locks(), []);
         await login();
@@ -542,7 +542,7 @@ describe('L8 a login in two commands', () => {
         for (const wrong of [back.href.replace(/state=[^&]+/, 'state=other'), redirect]) {
             const refused = await finish(alice, id, wrong);
             assert.equal(refused.status, ANSWER, refused.stderr);
-            assert.match(refused.stderr, /it can still be finished/);
+            assert.match(refused.stderr, /the attempt can still be completed/);
         }
         const elsewhere = await finish(alice, id, back.href, 'other');
         assert.equal(elsewhere.status, USAGE, elsewhere.stderr);
@@ -586,7 +586,7 @@ describe('L8 a login in two commands', () => {
         const alice = person(authority.url, { callback_port: await freePort() });
         const client = url => new URL(url).searchParams.get('client_id');
         const first = client((await begin(alice)).url);
-        assert.equal(client((await begin(alice)).url), first, 'it may still be finished');
+        assert.equal(client((await begin(alice)).url), first, 'the first login may still be finished');
         const store = new DatabaseSync(join(alice.state, 'store.db'));
         assert.equal(store.prepare("UPDATE record SET updated = updated - 600001 WHERE space = 'attempt'").run().changes, 2);
         store.close();
@@ -682,12 +682,12 @@ describe('other rules of a login', () => {
     });
 
     test('L9 Ctrl-C frees the port of a login at once and removes its state', async () => {
-        const alice = person(authority.url, { callback_port: await freePort() }); // that no other login takes at once
+        const alice = person(authority.url, { callback_port: await freePort() }); // a port that no other login takes meanwhile
         const login = alice.start('login', 'authority', '--no-browser');
         const { port } = await browse(await addressOf(login));
         login.child.kill('SIGINT');
         assert.equal((await login.exited).code, 130);
-        assert.match(login.log(), /the login was given up/);
+        assert.match(login.log(), /login interrupted/);
         await assert.rejects(fetch(`http://127.0.0.1:${port}/`));
         assert.deepEqual(JSON.parse((await alice.run('connections')).stdout), []);
         const store = new DatabaseSync(join(alice.state, 'store.db'));
@@ -707,7 +707,7 @@ describe('other rules of a login', () => {
     test('S6 the first login reports where the new key is stored', async () => {
         const alice = person(authority.url);
         const first = await alice.run('login', 'authority', '--start');
-        assert.match(first.stderr, new RegExp(`^.* warn +a new key was made for the tokens of users: keep a copy of it.*${alice.state}/vault\\.key`, 'm'));
+        assert.match(first.stderr, new RegExp(`^.* warn +generated a new key for the users' tokens: keep a copy of it.*${alice.state}/vault\\.key`, 'm'));
         assert.equal((await alice.run('login', 'authority', '--start')).stderr, '');
     });
 

@@ -1,5 +1,5 @@
-// The modes that ask nobody, through the running gateway, at real OpenID providers: what is sent, renewal before the end and after a refusal, one
-// request for many calls, what is told when there is no token, more scope.
+// The modes without user interaction, through the running gateway, at real OpenID providers: the requests, renewal before expiry and after a refusal,
+// one request for many calls, errors without a token, more scope.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';
@@ -37,7 +37,7 @@ afterEach(async () => {
 
 const file = () => join(folder.path, 'subject');
 const secret = { client_id: 'gateway', client_secret: 'the secret of gateway' };
-/** Each mode: what stands in the file, the server's `auth`, where the server is, whose rights it has there, and the kinds of grants one token takes. */
+/** Each mode: the token in the subject file, `auth` and URL of the server, the subject of the issued token, and the grant types needed for one token. */
 const modes = {
     'client_credentials with a secret': {
         auth: () => ({ mode: 'client_credentials', ...secret }), url: () => `${peer.origin}/mcp`, sub: 'gateway', grants: ['client_credentials']
@@ -93,14 +93,14 @@ for (const [name, mode] of Object.entries(modes))
             assert.ok(calls().length <= 101);
         });
         test('F1 a token is renewed before it expires and calls continue', async () => {
-            peer.state.told = 6; // they are good for longer, so that none ends while a busy machine renews it
+            peer.state.told = 6; // tokens are valid for longer, so that none expires while a busy machine renews it
             const session = await start(mode);
             assert.equal(said(await session.call('server__whoami')), mode.sub);
             const [{ who: first }] = calls();
             await until(() => kinds().length >= 2 * mode.grants.length, WAIT_MS, 'another token');
-            assert.equal(calls().length, 1, 'nobody called for it');
+            assert.equal(calls().length, 1, 'the renewal did not need a call');
             await until(async () => said(await session.call('server__whoami')) === mode.sub && calls().at(-1).who.jti !== first.jti, WAIT_MS, 'the next token in use');
-            assert.ok(peer.seen.every(({ who, token }) => who || !token), 'none was refused');
+            assert.ok(peer.seen.every(({ who, token }) => who || !token), 'no token was refused');
         });
         test('F12 a provider that is down is logged, asked again after a pause, and not needed once there is a token', async () => {
             const session = await start(mode, {}, {}, () => (peer.state.down = true));
@@ -115,7 +115,7 @@ for (const [name, mode] of Object.entries(modes))
         test('N10 the reason of a refusal is logged and not shown to callers', async () => {
             const session = await start(mode, mode.auth().client_secret ? { client_secret: 'a wrong secret' } : mode.sub === 'job-7' ? {} : { key_id: 'k9' });
             const kept = said(await session.call('server__whoami'));
-            if (mode.sub === 'job-7') {  // nothing of it can be wrong but the token
+            if (mode.sub === 'job-7') {  // only the token can be invalid
                 writeFileSync(file(), await peer.sign(peer.keys.idp, { iss: 'https://others.example', sub: 'job-7', aud: peer.as }, 'JWT', 600));
                 peer.state.refused.add(calls()[0].who.jti);
             }
@@ -175,10 +175,10 @@ for (const [name, mode] of Object.entries(modes))
             const { error } = await session.call('server__write');
             assert.equal(error.code, -32003);
             assert.deepEqual(kinds(), mode.grants);
-            await gateway.line(/wants the scope \\?"mcp:write/, 5_000);
+            await gateway.line(/requires the scope \\?"mcp:write/, 5_000);
             assert.equal(said(await session.call('server__whoami')), mode.sub);
         });
-        if (name !== 'token_exchange')  // which names its issuer
+        if (name !== 'token_exchange')  // mode token_exchange always has a configured issuer
             test('D16 a server that moves to another authorization server does not cause secrets to be sent there', async () => {
                 const session = await start(mode);
                 assert.equal(said(await session.call('server__whoami')), mode.sub);
@@ -189,7 +189,7 @@ for (const [name, mode] of Object.entries(modes))
                 assert.deepEqual(peer.asked, []);
                 await gateway.line(/has moved from the authorization server/, 5_000);
                 peer.state.servers = undefined;
-                await until(async () => said(await session.call('server__whoami')) === mode.sub, 15_000, 'the first one again');
+                await until(async () => said(await session.call('server__whoami')) === mode.sub, 15_000, 'the first authorization server is used again');
             });
         test('D16 a server that names another authorization server does not cause secrets to be sent there', async () => {
             const [own, other] = mode.url().includes('exchange') ? ['idp', 'as'] : ['as', 'idp'];
@@ -199,7 +199,7 @@ for (const [name, mode] of Object.entries(modes))
             const { error } = await session.call('server__whoami');
             assert.equal(error.code, -32002);
             assert.deepEqual(peer.asked, []);
-            await gateway.line(/does not take tokens of/, 5_000);
+            await gateway.line(/does not accept tokens of/, 5_000);
         });
     });
 
@@ -228,7 +228,7 @@ describe('the identity provider of mode enterprise', () => {
 });
 
 describe('A9 scope beyond a grant', () => {
-    /** A token as a person would have got it, for the scope that everybody needs. */
+    /** A token as a user would have obtained it, with the scope that every call needs. */
     async function given() {
         const body = new URLSearchParams({ grant_type: 'client_credentials', resource: `${peer.origin}/mcp`, scope: 'mcp:use' });
         const authorization = `Basic ${Buffer.from(`gateway:${encodeURIComponent(secret.client_secret)}`).toString('base64')}`;
@@ -240,14 +240,14 @@ describe('A9 scope beyond a grant', () => {
         const { error } = await session.call('server__write');
         assert.deepEqual([error.code, error.data.reason], [-32003, 'authorization_required']);
         await gateway.line(line, 5_000);
-        assert.equal(said(await session.call('server__whoami')), 'gateway', 'the rest goes on');
-        assert.equal(calls().filter(({ who }) => who).length, 2, 'nothing was tried again');
+        assert.equal(said(await session.call('server__whoami')), 'gateway', 'other calls continue');
+        assert.equal(calls().filter(({ who }) => who).length, 2, 'no call was repeated');
     }
     test('A9 a call in mode static that needs more scope fails and the log says to change the configuration', async () => {
         const token = await given();
         peer.state.needs = { write: 'mcp:write' };
         gateway = await startGateway({ mcpServers: { server: { url: `${peer.origin}/mcp`, auth: { mode: 'static', token } } } });
-        await expectRefused(await Session.open(gateway.url), /wants a token with more scope than that of the configuration/);
+        await expectRefused(await Session.open(gateway.url), /requires a token with more scope than the configured one/);
     });
     test('A9 a call in mode shared that needs more scope fails and the log names the login command', async () => {
         const config = { mcpServers: { server: { url: `${peer.origin}/mcp`, auth: { mode: 'shared' } } } };

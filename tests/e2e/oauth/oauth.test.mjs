@@ -1,4 +1,4 @@
-// Logging in, and what follows: what is sent, what is kept, who may use it. The tables of lies are in liar.test.mjs.
+// Logins and their consequences: the requests, the stored grants, and which callers may use them. The tables of lies are in liar.test.mjs.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -14,7 +14,7 @@ import { initialize, post, reply, send } from '../raw.mjs';
 
 const { OK, USAGE, CONFIG, UNAVAILABLE, ANSWER, DISCOVERY, STORE, TOKEN } = EXIT;
 
-/** Logins of one command go to one port, whatever others listen at meanwhile: another one would have to be registered. */
+/** All logins of a test use one port, even if other tests run meanwhile: another port would need another registration. */
 const withOwnPort = async (lie, body) => withLiar(lie, { callback_port: await freePort() }, body);
 
 describe('bounded retries of a login', () => {
@@ -245,14 +245,14 @@ describe('one login attempt', () => {
             const login = liar.login();
             await liar.held();
             const looks = (await liar.seen()).filter(({ path }) => path.startsWith('/.well-known')).length;
-            await liar.control({ lie: 'token-link-local', release: true }); // what the metadata say now
+            await liar.control({ lie: 'token-link-local', release: true }); // the metadata from now on
             assert.equal((await login).status, OK);
             assert.equal((await liar.seen()).filter(({ path }) => path.startsWith('/.well-known')).length, looks);
             const [{ query }] = await liar.seen('/authorize');
             const form = new URLSearchParams((await liar.seen('/token'))[0].body);
             for (const name of ['redirect_uri', 'resource', 'client_id']) assert.equal(form.get(name), query[name], `T1: ${name}`);
             assert.equal((await liar.seen(metadata)).length, 1);
-            assert.equal((await liar.login()).status, TOKEN, 'nothing of the first look is kept');
+            assert.equal((await liar.login()).status, TOKEN, 'the metadata are not cached');
             assert.equal((await liar.seen(metadata)).length, 2);
         }));
     test('T12 a grant is stored before success is reported, and a grant that cannot be stored is a failure', () =>
@@ -272,14 +272,14 @@ describe('one login attempt', () => {
             assert.doesNotMatch(stderr, /Logged in/);
             db.exec('ALTER TABLE away RENAME TO record');
             db.close();
-            assert.equal((await liar.call()).status, OK, 'the grant from before is whole');
+            assert.equal((await liar.call()).status, OK, 'the earlier grant is intact');
         }));
     test('T12 a refused call is sent exactly once more', () =>
         withOwnPort('step-up', async liar => {
             const call = await liar.run('call', 'liar', 'echo', '{}', '--headless');
             assert.equal(call.status, OK, call.stderr);
             const methods = (await liar.seen('/mcp')).map(({ body }) => body && JSON.parse(body).method);
-            assert.equal(methods.filter(method => method === 'tools/call').length, 2, 'one was refused for its scope');
+            assert.equal(methods.filter(method => method === 'tools/call').length, 2, 'the first was refused for its scope');
         }));
 });
 
@@ -327,7 +327,7 @@ describe('use of a grant', () => {
                 await liar.control({ expire: true, revoke: true, moved: other.origin });
                 const again = await liar.run('login', 'liar', '--headless');
                 assert.equal(again.status, 14, again.stderr);
-                assert.match(again.stderr, /has moved from the authorization server .*; set "issuer" if that is right/);
+                assert.match(again.stderr, /has moved from the authorization server .*; set "issuer" if the new one is correct/);
                 for (const path of ['/register', '/authorize', '/token']) assert.deepEqual(await other.seen(path), []);
             })
         ));
@@ -348,9 +348,9 @@ describe('use of a grant', () => {
             }
             const status = await liar.run('vault', 'status', '--json'), rotated = await liar.run('vault', 'rotate');
             assert.deepEqual([status.status, JSON.parse(status.stdout).damaged], [1, 1]);
-            assert.equal(rotated.status, 1, 'the others have a new key');
+            assert.equal(rotated.status, 1, 'only the damaged record keeps the old key');
             assert.partialDeepStrictEqual(JSON.parse(rotated.stdout), { new: true, resealed: 3, damaged: 1 });
-            assert.match(rotated.stderr, /1 records are damaged, and were left as they are/);
+            assert.match(rotated.stderr, /1 records are damaged, and were left unchanged/);
             const purged = await liar.run('connections', '--purge', '--issuer', liar.origin);
             assert.equal(purged.status, STORE, purged.stderr);
             assert.match(purged.stderr, damaged);
@@ -431,7 +431,7 @@ describe('use of a grant', () => {
             await liar.login();
             const looks = async () => (await liar.seen()).filter(({ path }) => path.startsWith('/.well-known')).length;
             const before = await looks();
-            await liar.control({ expire: true, lie: 'token-link-local' }); // what the metadata would say now
+            await liar.control({ expire: true, lie: 'token-link-local' }); // the metadata if they were fetched now
             assert.equal((await liar.call()).status, OK);
             assert.equal(await looks(), before);
         }));
@@ -491,12 +491,12 @@ describe('use of a grant', () => {
 describe('grants in mode per_user', () => {
     const policy = {
         version: 1,
-        description: 'Everybody with a token may call the server of this test',
+        description: 'Every caller with a token may call the server of this test',
         rules: [
             {
                 id: 'all',
                 effect: 'allow',
-                description: 'whoever has a token may call the tool',
+                description: 'every caller with a token may call the tool',
                 tenants: ['default'],
                 subjects: ['authenticated'],
                 servers: ['liar'],
@@ -554,7 +554,7 @@ describe('grants in mode per_user', () => {
         withLiar('none', { mode: 'per_user' }, async liar => {
             const { status, stderr } = await liar.run('servers');
             assert.equal(status, CONFIG);
-            assert.match(stderr, /per_user.*proves who calls/);
+            assert.match(stderr, /per_user.*authenticates callers/);
         }));
 });
 

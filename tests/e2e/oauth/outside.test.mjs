@@ -1,4 +1,4 @@
-// What a server on the public internet can make us connect to. The addresses are those of a network namespace of the test's own.
+// The addresses that a server on the public internet can make the gateway connect to, in a network namespace made by the test.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { describe, test } from 'node:test';

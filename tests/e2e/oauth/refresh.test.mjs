@@ -1,4 +1,4 @@
-// Many processes with one grant at a server that rotates refresh tokens and ends a grant whose spent token comes again; and kill -9.
+// Many processes with one grant at a server that rotates refresh tokens and revokes a grant when a spent token is used again; and kill -9.
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -19,7 +19,7 @@ const WAIT_MS = 60_000;
 
 const many = (count, make) => Promise.all(Array.from({ length: count }, (_, i) => make(i)));
 
-/** Gateways that share the home of the login, each with an open session; `body` uses them. */
+/** Runs `body` with gateways that share the home of the login, each with an open session. */
 async function withGateways(liar, count, body) {
     const gateways = await many(count, () => liar.gateway());
     try {
@@ -30,19 +30,19 @@ async function withGateways(liar, count, body) {
     }
 }
 
-/** So many calls at once through each gateway, all of which must succeed. */
+/** Makes `calls` concurrent calls through each gateway, all of which must succeed. */
 async function storm(gateways, calls = CALLS) {
     const answers = await Promise.all(gateways.map(({ session }) => many(calls, i => session.call('liar__echo', { i }))));
     for (const answer of answers.flat()) assert.ok(answer.result, JSON.stringify(answer));
 }
 
-/** So many refreshes, none of them with a spent token, and the grant lives. */
+/** There were this many refreshes and reuses of a spent token, and the grant is still valid. */
 async function assertRefreshed(liar, refreshes, reuses = 0) {
     const state = await liar.get('/state');
     assert.deepEqual([state.refreshes, state.reuses, state.alive], [refreshes, reuses, 1]);
 }
 
-/** Does `work` while the first refresh is held back for a time in which nobody else may begin one. */
+/** Runs `work` while the first refresh is held for `ms`, during which no other process may begin a refresh. */
 async function whileRefreshing(liar, work, ms = 1000) {
     await liar.control({ hold: '/token', when: 'after' });
     const done = work();
@@ -57,7 +57,7 @@ async function anotherProcessWrites(liar) {
     const db = new DatabaseSync(join(liar.state, 'store.db'));
     db.exec('UPDATE counter SET last=last+1');
     db.close();
-    await sleep(NOTICED_MS); // nothing tells from outside when they have noticed; too early a round only proves less
+    await sleep(NOTICED_MS); // the lookup is not observable from outside; a round that begins too early only proves less
 }
 
 async function login(liar) {
@@ -78,7 +78,7 @@ async function kill({ child, ended }) {
 async function killGateway(gateway) {
     gateway.child.kill('SIGKILL');
     await gateway.exited;
-    await gateway.stop().catch(() => {}); // it complains of the signal, after it has cleaned up
+    await gateway.stop().catch(() => {}); // it reports the signal after it has cleaned up
 }
 
 describe('F3 F4 F5 concurrent refreshes', () => {
@@ -160,12 +160,12 @@ describe('F4 F11 a process that is killed while it refreshes', () => {
             assert.equal(liar.refreshing(), 0);
             const winner = liar.startCall();
             await liar.held();
-            assert.equal(liar.refreshing(), 1, 'F11: it is on the disk before the server has done anything');
+            assert.equal(liar.refreshing(), 1, 'F11: the lease is stored before the server handles the request');
             const before = (await liar.seen('/mcp')).length;
             const waiting = many(COMMANDS - 1, () => callWorks(liar));
             await until(async () => (await liar.seen('/mcp')).length >= before + COMMANDS - 1, WAIT_MS, 'the others are refused');
             await kill(winner);
-            assert.equal(liar.refreshing(), 1, 'F11: what it left is looked at, and then just tried');
+            assert.equal(liar.refreshing(), 1, 'F11: the lease of the killed process is still stored');
             await waiting;
             await assertRefreshed(liar, 1);
             assert.equal(liar.refreshing(), 0);
@@ -202,7 +202,7 @@ describe('F4 F11 a process that is killed while it refreshes', () => {
                 const winner = liar.startCall();
                 await liar.held();
                 await liar.control({ release: true });
-                await sleep(delay); // another moment each time
+                await sleep(delay); // at a different moment in each round
                 winner.child.kill('SIGKILL');
                 await winner.ended;
                 liar.endLeases();
@@ -225,7 +225,7 @@ const STEPS = [
     ['/token', 'after']
 ];
 
-/** A login that is killed while the liar holds a request of it back. */
+/** A login that is killed while the liar holds one of its requests. */
 async function killedLogin(liar, hold, when) {
     await liar.control({ hold, when, times: 1 });
     const command = liar.start('login', '--url', liar.url, '--headless', '--reregister');

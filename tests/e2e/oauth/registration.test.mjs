@@ -1,4 +1,4 @@
-// Being a client of somebody else's authorization server: registering seldom, renewing secrets, and what follows when it forgets us.
+// Registration as a client of an authorization server: rare registrations, renewal of secrets, and recovery when the server forgets the client.
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ const { OK, DENIED, REGISTRATION, ANSWER } = EXIT;
 const registrations = async liar => (await liar.seen('/register')).length;
 const clientsOf = async liar => (await liar.seen('/authorize')).map(({ query }) => query.client_id);
 
-/** Logs in at one port, whatever else is free: a registration is for one redirect URI. */
+/** Returns a function that always logs in with the same port, because a registration is for one redirect URI. */
 async function atOnePort(liar) {
     const port = String(await freePort());
     return async (...args) => {
@@ -56,7 +56,7 @@ describe('G10 a client that the authorization server forgot', () => {
             assert.match((await liar.call()).stderr, /invalid_client/);
             assert.equal((await liar.connections())[0].ended, false);
             await liar.control({ lie: 'none' });
-            assert.equal((await liar.call()).status, OK, 'if it was a mistake nothing is lost');
+            assert.equal((await liar.call()).status, OK, 'the grant works again when the server knows the client');
             await login();
             assert.deepEqual(await clientsOf(liar), ['client-1', 'client-2']);
         }));
@@ -129,14 +129,14 @@ describe('G8 a client secret that expires', () => {
 });
 
 describe('one hosted client for many users', () => {
-    const rule = { id: 'all', effect: 'allow', description: 'Everybody who is somebody', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
+    const rule = { id: 'all', effect: 'allow', description: 'Every authenticated caller may call every tool', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
 
-    /** A gateway in front of the liar, with users who come through a proxy. */
+    /** A gateway in front of the liar, with users behind a proxy. */
     async function withUsers(lie, body, hosted = {}, auth = {}) {
         await withLiar(lie, {}, async liar => {
             const port = await freePort();
             const policy = join(liar.state, 'policy.json');
-            writeFileSync(policy, JSON.stringify({ version: 1, description: 'Everything for everybody', rules: [rule] }));
+            writeFileSync(policy, JSON.stringify({ version: 1, description: 'Everything is allowed', rules: [rule] }));
             const config = {
                 listen: [{ address: `127.0.0.1:${port}` }],
                 public_url: `http://127.0.0.1:${port}`,
@@ -164,7 +164,7 @@ describe('one hosted client for many users', () => {
     }
     const connects = async somebody => new Jar(somebody.name, { apart: true }).connect(await somebody.link());
 
-    /** Goes to the authorization server, and never comes back. */
+    /** Begins a login at the authorization server and abandons it. */
     async function leaves(somebody) {
         const jar = new Jar(somebody.name, { apart: true });
         const asked = await jar.visit(await somebody.link());
@@ -194,10 +194,10 @@ describe('one hosted client for many users', () => {
             assert.equal(await registrations(liar), 1);
             assert.match(gateway.log(), /1 grants were given to it: 'postern connections --purge --issuer'/);
             await liar.control({ lie: 'none', expire: true });
-            assert.ok((await alice.call()).result, 'hers still works');
+            assert.ok((await alice.call()).result, 'the grant of alice still works');
             assert.equal((await liar.run('connections', '--purge', '--issuer', liar.origin)).status, OK);
             await liar.control({ lie: 'client-forgotten' });
-            await assert.rejects(connects(bob)); // he is to be asked again, by a new link
+            await assert.rejects(connects(bob)); // bob needs a new link
             assert.equal(await registrations(liar), 2);
             await connects(bob);
             assert.ok((await bob.call()).result);
@@ -208,7 +208,7 @@ describe('one hosted client for many users', () => {
             for (let i = 0; i < 5; i++) await leaves(bob);
             assert.equal(await registrations(liar), 1);
             aMinuteLater(liar.state);
-            await connects(bob); // one link more than a user may have: the oldest is given up (H9)
+            await connects(bob); // one link more than the limit of a user: the oldest is dropped (H9)
             assert.deepEqual([await registrations(liar), (await clientsOf(liar)).at(-1)], [2, 'client-2']);
             for (let i = 0; i < 5; i++) await leaves(alice);
             aMinuteLater(liar.state);
@@ -240,7 +240,7 @@ describe('one hosted client for many users', () => {
                 const alice = await user('alice');
                 for (let i = 0; i < 5; i++) await leaves(alice);
                 assert.equal(await registrations(liar), 0);
-                await connects(alice); // one link more than a user may have: the oldest is given up (H9)
+                await connects(alice); // one link more than the limit of a user: the oldest is dropped (H9)
                 assert.ok((await alice.call()).result);
                 assert.deepEqual([await registrations(liar), (await clientsOf(liar)).at(-1)], [1, 'client-1']);
             },

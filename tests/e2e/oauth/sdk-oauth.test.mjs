@@ -1,4 +1,4 @@
-// The SDK's own example of an OAuth-protected server, with its authorization server, as a peer of logins and of the gateway.
+// The example of an OAuth-protected server in the SDK, with its authorization server, as a peer of logins and of the gateway.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { join } from 'node:path';

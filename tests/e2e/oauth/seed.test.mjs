@@ -1,4 +1,4 @@
-// S11: a store that is only read. What is refreshed lives in memory, and nobody takes that for more than it is.
+// S11: a seed, which is a store that is only read. Refreshed grants live in memory, and are marked as volatile.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -46,7 +46,7 @@ before(async () => {
     store.exec('PRAGMA wal_checkpoint(TRUNCATE)');
     store.close();
     mkdirSync(folder('secret'));
-    copyFileSync(join(folder('home'), 'store.db'), folder('secret/grants.db')); // it says of itself that it has a log
+    copyFileSync(join(folder('home'), 'store.db'), folder('secret/grants.db')); // its header says that it has a write-ahead log
     chmodSync(folder('secret/grants.db'), 0o444);
     chmodSync(folder('secret'), 0o555);
 });
@@ -55,7 +55,7 @@ test('S11 a gateway refreshes a seed repeatedly in memory and does not change th
     const bytes = readFileSync(folder('secret/grants.db'));
     const gateway = await startGateway(seeded(), [], { variables: { POSTERN_VAULT_KEY: key } });
     try {
-        await gateway.line(/the store is a seed: tokens that are refreshed are kept in memory, and lost at the end/, 10_000);
+        await gateway.line(/the store is a seed: refreshed tokens are kept in memory only, and lost at the end/, 10_000);
         const session = await Session.open(gateway.url);
         for (let round = 0; round < 3; round++) {
             await sleep(LIFETIME_MS + 200); // the token's own lifetime; each refresh needs the refresh token of the last one
@@ -89,7 +89,7 @@ test('S11 a seed that cannot be used stops the start', async () => {
     for (const file of [wal, open]) copyFileSync(folder('secret/grants.db'), file);
     chmodSync(open, 0o666);
     writeFileSync(`${wal}-wal`, 'more');
-    writeFileSync(garbage, 'no database at all, but long enough to be looked at as one by somebody');
+    writeFileSync(garbage, 'not a database at all, but long enough for SQLite to look for a header');
     const cases = { 'none.db': /none\.db: No such file/, 'open.db': /others may write to it.*chmod go-w/, 'wal.db': /wal\.db-wal.*\.backup/, 'garbage.db': /garbage\.db: not a store of postern, or a damaged one/ };
     for (const [file, message] of Object.entries(cases)) {
         const refused = await run({ listen: [{ address: '127.0.0.1:0' }], ...seeded(file) }, ['serve'], { POSTERN_VAULT_KEY: key });
@@ -98,7 +98,7 @@ test('S11 a seed that cannot be used stops the start', async () => {
     }
     const keyless = await run({ listen: [{ address: '127.0.0.1:0' }], ...seeded() }, ['serve'], { POSTERN_STATE: folder('nowhere') });
     assert.equal(keyless.status, CONFIG, keyless.stderr);
-    assert.match(keyless.stderr, /say where the keys are/);
+    assert.match(keyless.stderr, /set vault\.key_file to the location of the keys/);
     const both = await run({ ...servers(), store: { seed: 'a.db', path: 'b.db' } }, ['config', 'check']);
-    assert.match(both.stderr, /\/store: give either "path" or "seed"/);
+    assert.match(both.stderr, /\/store: set either "path" or "seed", not both/);
 });

@@ -5,7 +5,7 @@ import { describe, test } from 'node:test';
 import { EXIT, withLiar } from '../liar.mjs';
 import { Session } from '../raw.mjs';
 
-/** Somebody is logged in to the liar's HTTP+SSE server; `body` starts a gateway in front of it. */
+/** Logs in to the HTTP+SSE server of the liar; `body` starts a gateway in front of it. */
 async function withStream(body) {
     await withLiar('resource-parent', {}, async liar => {
         liar.url = `${liar.origin}/sse`;
@@ -40,7 +40,7 @@ describe('F2 over HTTP+SSE', () => {
                     assert.equal(await refreshes(liar), round);
                 }
                 assert.equal(await streams(liar), 1);
-                assert.equal(await sent(liar, 'tools/call'), 7, 'two of five were refused');
+                assert.equal(await sent(liar, 'tools/call'), 7, 'two of five messages were refused');
             })
         ));
     test('F3 many concurrent calls cause one refresh and each is answered', () =>

@@ -1,4 +1,4 @@
-// Tokens got with a token that somebody else made: modes workload (RFC 7523), token_exchange (RFC 8693) and enterprise (ID-JAG).
+// Tokens obtained with a token of another issuer: modes workload (RFC 7523), token_exchange (RFC 8693) and enterprise (ID-JAG).
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -35,7 +35,7 @@ beforeEach(() => {
     };
 });
 
-/** A server, its authorization server and an identity provider at one origin; `asked` is what came to the token endpoints. */
+/** A server, its authorization server and an identity provider at one origin; `asked` has the requests to the token endpoints. */
 async function startPeer() {
     const results = {
         initialize: { protocolVersion: '2025-11-25', capabilities: { tools: {} }, serverInfo: { name: 'subject', version: '1' } },
@@ -79,7 +79,7 @@ function run(auth, ...args) {
     return new Promise(done => execFile(binary, [...args, '--config', path], options, (error, stdout, stderr) => done({ status: error?.code ?? 0, stdout, stderr })));
 }
 
-/** Calls the tool with this subject token; no output may have a token in it. */
+/** Calls the tool with this subject token; no output may contain a token. */
 async function call(mode, token, more = {}) {
     writeFileSync(file(), `${token}\n`);
     const ran = await run({ ...modes[mode](), ...more }, 'call', 'server', 'hello', '{}');
@@ -103,7 +103,7 @@ test('mode workload does not send a token to an authorization server that it doe
     for (const claims of [{ aud: 'https://elsewhere.example' }, { aud: [`${peer.origin}/x`] }, {}]) {
         const { status, stderr } = await call('workload', jwt(claims));
         assert.notEqual(status, 0);
-        assert.match(stderr, /not meant for/);
+        assert.match(stderr, /does not name the authorization server .* in aud/);
     }
     assert.deepEqual(asked, []);
 });
@@ -134,10 +134,10 @@ test('mode enterprise asks the identity provider and then the authorization serv
 
 describe('answers of an identity provider without a usable ID-JAG', () => {
     for (const [name, answer, message] of [
-        ['a token that is not an ID-JAG', [200, { access_token: 'x', issued_token_type: TYPE + 'access_token', token_type: 'Bearer' }], /no ID-JAG/],
-        ['a token without a type', [200, { access_token: 'x' }], /no ID-JAG/],
-        ['a malformed token', [200, { access_token: 'a b\r\nc', issued_token_type: TYPE + 'id-jag' }], /no usable ID-JAG/],
-        ['an absent token', [200, { issued_token_type: TYPE + 'id-jag' }], /no usable ID-JAG/],
+        ['a token that is not an ID-JAG', [200, { access_token: 'x', issued_token_type: TYPE + 'access_token', token_type: 'Bearer' }], /not an ID-JAG/],
+        ['a token without a type', [200, { access_token: 'x' }], /not an ID-JAG/],
+        ['a malformed token', [200, { access_token: 'a b\r\nc', issued_token_type: TYPE + 'id-jag' }], /did not issue a usable ID-JAG/],
+        ['an absent token', [200, { issued_token_type: TYPE + 'id-jag' }], /did not issue a usable ID-JAG/],
         ['a refused assertion', [400, { error: 'invalid_grant', error_description: 'the person has left' }], /the person has left/]
     ])
         test(`mode enterprise does not send the authorization server ${name}`, async () => {

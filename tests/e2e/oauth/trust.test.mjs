@@ -1,4 +1,4 @@
-// Servers over https with certificates of an authority of one's own: every transport, logins, and what is not trusted.
+// Servers over https with certificates of a private authority: every transport, logins, and untrusted certificates.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -21,7 +21,7 @@ const at = name => join(directory.path, name);
 const openssl = (...args) => execFileSync('openssl', args, { cwd: directory.path, stdio: ['ignore', 'ignore', 'pipe'] });
 const KEY = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-noenc'];
 
-/** Makes NAME.crt and NAME.key, of the authority if there is one. */
+/** Makes NAME.crt and NAME.key, signed by the authority, or self-signed without one. */
 function certificate(name, { authority, names = 'DNS:localhost,IP:127.0.0.1', days = 30 } = {}) {
     openssl('req', '-new', ...KEY, '-keyout', `${name}.key`, '-out', `${name}.csr`, '-subj', `/CN=${name}`, '-addext', `subjectAltName=${names}`);
     const by = authority ? ['-CA', `${authority}.crt`, '-CAkey', `${authority}.key`] : ['-signkey', `${name}.key`];
@@ -29,8 +29,8 @@ function certificate(name, { authority, names = 'DNS:localhost,IP:127.0.0.1', da
 }
 
 /**
- * A TLS front for a plain server: gives its URL, how many connections brought a request, and lets certificates be changed. Requests are passed on when
- * `together` connections have brought one.
+ * A TLS front for a plain server: returns its URL, the number of connections that sent a request, and a function to change the certificate. Requests
+ * are passed on when `together` connections have sent one.
  */
 async function secured(url, name) {
     const front = { requests: 0, together: 0 };
@@ -79,7 +79,7 @@ before(async () => {
 after(() => mirror?.stop());
 
 let homes = 0;
-/** Runs a command with a home of its own, or one that was there before. */
+/** Runs a command with a new home, or with an existing one. */
 async function run(config, args, home = join(directory.path, `home-${++homes}`)) {
     mkdirSync(home, { recursive: true, mode: 0o700 });
     const path = writeConfig(home, config);
@@ -178,7 +178,7 @@ describe('untrusted certificates', () => {
             const listed = await run(config, ['tools']);
             assert.equal(listed.status, UNAVAILABLE, listed.stderr);
             assert.match(listed.stderr, message);
-            assert.match(listed.stderr, /must be for this name, in date, and of an authority that is trusted: the system's, or those of the server's tls\.ca_file/);
+            assert.match(listed.stderr, /must be valid for this name and date, and issued by a trusted authority: one of the system's, or one in the server's tls\.ca_file/);
             const gateway = await startGateway(config);
             const channel = await Channel.open(gateway.url);
             const { error } = await channel.request('tools/call', { name: 'm__reply', arguments: {} });
@@ -233,7 +233,7 @@ describe('an authorization server with a private certificate authority', () => {
         assert.equal(begun.status, OK, begun.stderr);
         const { attempt_id: id, url } = JSON.parse(begun.stdout);
         const visit = ['-sL', '-b', '', '--cacert', at('ca.crt'), '-o', at('page'), '-w', '%{url_effective}', url];
-        const back = spawnSync('curl', visit, { encoding: 'utf8' }).stdout.trim(); // nobody listens where it ends
+        const back = spawnSync('curl', visit, { encoding: 'utf8' }).stdout.trim(); // no process listens at the redirect URI
         assert.match(back, /\/callback\?code=/);
         const ended = await trusting('login', 'a', '--finish', id, '--redirect', back);
         assert.equal(ended.status, OK, ended.stderr);

@@ -49,6 +49,8 @@ async function raw(path, bytes) {
     await new Promise(resolve => socket.on('close', resolve));
     return text;
 }
+/** One that is refused before its request was read may lose the reply. */
+const isServed = async path => /^\{"ok":true/.test(await raw(path, '{"op":"status"}\n'));
 const request = async (path, tree) => JSON.parse(await raw(path, `${JSON.stringify(tree)}\n`));
 
 describe('status', () => {
@@ -130,20 +132,6 @@ describe('reload', () => {
         const { status, stderr } = await command.run(['reload', '--control', gateway.control]);
         assert.equal(status, EXIT.CONFIG);
         assert.match(stderr, /\/control: a running gateway cannot change this/);
-    });
-
-    test('a reload is a row of the audit log, with the user and the process that asked', async t => {
-        const audit = join(folder.path, 'reload-audit.db');
-        const gateway = await start(t, { audit: { path: audit }, mcpServers: {} });
-        await gateway.ask('reload');
-        const row = await until(async () => {
-            const { stdout } = await command.run(['audit', '--file', audit, '--limit', '0', '--json']);
-            return stdout.split('\n').filter(Boolean).map(line => JSON.parse(line)).find(({ event, subject }) => event === 'operation' && subject);
-        }, WAIT_MS, 'the row is written');
-        assert.equal(row.method, 'reload');
-        assert.equal(row.subject, `uid:${process.getuid()}`);
-        assert.match(row.peer, /^pid:\d+$/);
-        assert.equal(row.status, 'ok');
     });
 });
 
@@ -242,6 +230,174 @@ describe('logs', () => {
         const { status, stderr } = await command.run(['logs', 'none', '--control', gateway.control]);
         assert.equal(status, EXIT.CONFIG);
         assert.match(stderr, /tenant "default" has no server "none"/);
+    });
+});
+
+const toolsOf = async session => (await session.request('tools/list')).result.tools.map(({ name }) => name);
+const withoutMarks = pids => pids.map(Number).sort();
+
+/** A call that the server answers when `release()` is called. */
+async function hold(session, tool) {
+    const file = join(folder.path, `go-${Math.random()}`), begun = `${file}-begun`;
+    const answer = session.call(tool, { file, begun });
+    await until(() => existsSync(begun), WAIT_MS, 'the server has the call');
+    return { answer, release: () => writeFileSync(file, '') };
+}
+
+/** The next message of this method on a session's own stream. */
+async function heard(news, method) {
+    for (;;) {
+        const event = await news.next();
+        if (event.data && JSON.parse(event.data).method === method) return;
+    }
+}
+
+describe('restart', () => {
+    const pidOf = async (gateway, name) => (await gateway.ask('servers')).find(server => server.name === name).instances.find(({ state }) => state !== 'draining')?.pid;
+
+    test('postern restart replaces the process, while other servers and sessions are not disturbed', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one'), b: mirror('two') } }), session = await Session.open(gateway.url);
+        await session.request('tools/list');
+        const a = await pidOf(gateway, 'a'), b = await pidOf(gateway, 'b');
+        const held = await hold(session, 'b__wait');
+        assert.deepEqual(await gateway.ask('restart', ['a']), { instances: 1 });
+        const after = await until(() => pidOf(gateway, 'a'), WAIT_MS, 'another process starts, although no call needs it');
+        assert.ok((await session.call('a__one')).result);
+        assert.ok(after !== a, `${a} is replaced by ${after}`);
+        assert.equal(await pidOf(gateway, 'b'), b);
+        held.release();
+        assert.ok((await held.answer).result, 'the call at the other server is answered');
+        await until(async () => (await gateway.servers()).length === 2, WAIT_MS, 'the old process ends');
+    });
+
+    test('a restarted server finishes its calls', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one') } }), session = await Session.open(gateway.url);
+        const held = await hold(session, 'a__wait');
+        await gateway.ask('restart', ['a']);
+        const states = (await gateway.ask('servers'))[0].instances.map(({ state }) => state);
+        assert.ok(states.includes('draining'), String(states));
+        held.release();
+        assert.ok((await held.answer).result);
+        await until(async () => (await gateway.servers()).length === 1, WAIT_MS, 'the old process ends');
+    });
+
+    test('a restarted server that does not finish its calls in time is ended, and they fail with the reason', async t => {
+        const gateway = await start(t, { timeouts: { shutdown: '1s' }, mcpServers: { a: mirror('one') } }), session = await Session.open(gateway.url);
+        const { answer } = await hold(session, 'a__wait');
+        await gateway.ask('restart', ['a']);
+        assert.match((await answer).error.message, /restarted, removed or changed/);
+        await until(async () => (await gateway.servers()).length === 1, WAIT_MS, 'the old process ends');
+    });
+
+    test('postern restart starts a failed server at once', async t => {
+        const file = join(folder.path, 'repaired');
+        const a = { command: '/bin/sh', args: ['-c', `test -e ${file} || exit 1; exec ${peerPath('mirror')}`] };
+        const gateway = await start(t, { mcpServers: { a } }), session = await Session.open(gateway.url);
+        await session.request('tools/list');
+        assert.equal((await command.json(['servers', '--control', gateway.control], EXIT.UNAVAILABLE))[0].state, 'failed');
+        writeFileSync(file, '');
+        await gateway.ask('restart', ['a']);
+        assert.ok((await session.call('a__mirror')).result);
+    });
+
+    test('postern restart replaces each instance of a server of sessions', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one', { isolation: 'session' }) } });
+        const sessions = [await Session.open(gateway.url), await Session.open(gateway.url)];
+        for (const session of sessions) await session.call('a__one');
+        const before = withoutMarks(await gateway.servers());
+        assert.deepEqual(await gateway.ask('restart', ['a']), { instances: 2 });
+        for (const session of sessions) assert.ok((await session.call('a__one')).result);
+        await until(async () => (await gateway.servers()).length === 2, WAIT_MS, 'the old processes end');
+        assert.ok(withoutMarks(await gateway.servers()).every(pid => !before.includes(pid)));
+    });
+
+    test('postern restart of a server that does not run says so', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one') } });
+        assert.deepEqual(await gateway.ask('restart', ['a']), { instances: 0 });
+        assert.match((await command.onTerminal(['restart', 'a', '--control', gateway.control])).shown, /was not running; the next call starts it/);
+        const { status, stderr } = await command.run(['restart', 'none', '--control', gateway.control]);
+        assert.equal(status, EXIT.CONFIG);
+        assert.match(stderr, /has no server "none"/);
+    });
+});
+
+describe('disable', () => {
+    test('a disabled server ends and its tools are gone until it is enabled, and sessions get list_changed', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one'), b: mirror('two') } }), session = await Session.open(gateway.url);
+        assert.ok((await toolsOf(session)).includes('b__two'));
+        const news = await session.get();
+        assert.deepEqual(await gateway.ask('disable', ['b']), { instances: 1 });
+        await heard(news, 'notifications/tools/list_changed');
+        assert.ok(!(await toolsOf(session)).includes('b__two'));
+        assert.equal((await session.call('b__two')).error.code, -32602);
+        assert.ok((await session.call('a__one')).result);
+        const b = (await gateway.ask('servers')).find(({ name }) => name === 'b');
+        assert.deepEqual([b.state, b.disabled_by], ['disabled', 'operator']);
+        await until(async () => (await gateway.servers()).length === 1, WAIT_MS, 'it ends');
+        await gateway.ask('enable', ['b']);
+        await heard(news, 'notifications/tools/list_changed');
+        assert.ok((await session.call('b__two')).result);
+        news.drop();
+    });
+
+    test('a disabled server stays disabled across a reload', async t => {
+        const config = { mcpServers: { a: mirror('one'), b: mirror('two') } };
+        const gateway = await start(t, config), session = await Session.open(gateway.url);
+        await gateway.ask('disable', ['b']);
+        gateway.put({ control: gateway.control, mcpServers: { ...config.mcpServers, c: mirror('three') } });
+        await gateway.ask('reload');
+        assert.ok((await session.call('c__three')).result);
+        assert.equal((await session.call('b__two')).error.code, -32602);
+        assert.equal((await gateway.ask('servers')).find(({ name }) => name === 'b').state, 'disabled');
+    });
+
+    test('a server that the configuration disables is not enabled', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one', { disabled: true }) } });
+        const { status, stderr } = await command.run(['enable', 'a', '--control', gateway.control]);
+        assert.equal(status, EXIT.CONFIG);
+        assert.match(stderr, /disabled in the configuration/);
+        assert.equal((await gateway.ask('servers'))[0].disabled_by, 'configuration');
+    });
+
+    test('disabling a server twice, and enabling one that is enabled, changes nothing', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one') } }), session = await Session.open(gateway.url);
+        await gateway.ask('enable', ['a']);
+        assert.ok((await session.call('a__one')).result);
+        const [pid] = await gateway.servers();
+        await gateway.ask('enable', ['a']);
+        assert.deepEqual(await gateway.servers(), [pid]);
+        await gateway.ask('disable', ['a']);
+        assert.deepEqual(await gateway.ask('disable', ['a']), { instances: 0 });
+    });
+
+    test('a server of another tenant with the same name is not disabled', async t => {
+        const tenants = { other: { mcpServers: { a: mirror('two') } } };
+        const gateway = await start(t, { tenants, mcpServers: { a: mirror('one') } }), session = await Session.open(gateway.url);
+        await gateway.ask('disable', ['a', '--tenant', 'other']);
+        assert.ok((await session.call('a__one')).result);
+        assert.deepEqual((await gateway.ask('servers')).map(({ tenant, state }) => [tenant, state]), [['default', 'ready'], ['other', 'disabled']]);
+    });
+});
+
+describe('the audit log', () => {
+    test('changes are rows of the audit log, also those that failed, with the user and the process that asked', async t => {
+        const audit = join(folder.path, 'audit.db');
+        const gateway = await start(t, { audit: { path: audit }, mcpServers: { a: mirror('one') } });
+        for (const op of [['status'], ['servers'], ['logs', 'a'], ['reload'], ['restart', 'a'], ['disable', 'a'], ['enable', 'a']]) await gateway.ask(op[0], op.slice(1));
+        await command.run(['restart', 'none', '--control', gateway.control]);
+        const rows = await until(async () => {
+            const { stdout } = await command.run(['audit', '--file', audit, '--limit', '0', '--json']);
+            const found = stdout.split('\n').filter(Boolean).map(line => JSON.parse(line)).filter(({ event, subject }) => event === 'operation' && subject);
+            return found.length === 5 && found;
+        }, WAIT_MS, 'the rows are written');
+        assert.deepEqual(rows.map(({ method, server, tenant, status }) => [method, server, tenant, status]), [
+            ['reload', undefined, undefined, 'ok'], ['restart', 'a', 'default', 'ok'], ['disable', 'a', 'default', 'ok'],
+            ['enable', 'a', 'default', 'ok'], ['restart', 'none', 'default', 'error']]);
+        for (const { subject, peer, provider } of rows) {
+            assert.deepEqual([subject, provider], [`uid:${process.getuid()}`, 'os']);
+            assert.match(peer, /^pid:\d+$/);
+        }
+        assert.match(rows[4].reason, /has no server "none"/);
     });
 });
 
@@ -360,8 +516,25 @@ describe('the control socket', () => {
         }
         assert.equal(JSON.parse(await raw(gateway.control, '')).reason, 'overloaded');
         held.pop().destroy();
-        await until(async () => (await request(gateway.control, { op: 'status' })).ok, WAIT_MS, 'a place is free');
+        await until(() => isServed(gateway.control), WAIT_MS, 'a place is free');
         held.forEach(socket => socket.destroy());
+    });
+
+    test('a peer that does not read its reply is disconnected after 5 s', async t => {
+        const a = { command: '/bin/sh', args: ['-c', `i=0; while [ $i -lt 1500 ]; do echo "a line of about thirty bytes: $i" >&2; i=$((i+1)); done; exec ${peerPath('mirror')}`], isolation: 'session' };
+        const gateway = await start(t, { mcpServers: { a } });
+        for (let i = 0; i < 15; i++) await (await Session.open(gateway.url)).call('a__mirror'); // 15 times 32 KiB: more than a socket holds
+        const deaf = [];
+        for (let i = 0; i < 16; i++) {
+            const socket = connect(gateway.control).on('error', () => {}).pause();
+            socket.write('{"op":"logs","server":"a"}\n');
+            await once(socket, 'connect');
+            deaf.push(socket);
+        }
+        assert.equal(JSON.parse(await raw(gateway.control, '')).reason, 'overloaded');
+        await until(() => isServed(gateway.control), WAIT_MS, 'their places are free');
+        assert.equal((await request(gateway.control, { op: 'logs', server: 'a' })).result.length, 15);
+        deaf.forEach(socket => socket.destroy());
     });
 
     test('a peer that goes away before its reload is done disturbs nothing', async t => {

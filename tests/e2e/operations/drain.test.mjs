@@ -1,4 +1,4 @@
-// Stopping under load: every call that was taken gets exactly one answer, whatever carries it, and a new one learns at once that it gets none.
+// Stopping under load: every accepted call gets exactly one answer over every transport, and a new call is refused at once.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
@@ -19,7 +19,7 @@ const wait = (id, args) => ({ jsonrpc: '2.0', id, method: 'tools/call', params: 
 const ids = (first, count = EACH) => Array.from({ length: count }, (_, i) => first + i);
 const ENDS = ids(100), NEVER = ids(200);
 
-/** Which call waits for which file, and that the server has begun it. */
+/** Calls that wait for a file. `begun` resolves when the server has all of them; `go` writes the file that half of them wait for. */
 function calls(directory) {
     const file = name => join(directory, name);
     return {
@@ -29,7 +29,7 @@ function calls(directory) {
     };
 }
 
-/** Each of them is answered exactly once: with its result, or with the reason why there is none. */
+/** Each call is answered exactly once: with its result, or with an error that has the reason. */
 function assertAnswered(messages) {
     assert.deepEqual(messages.map(({ id }) => id).sort((a, b) => a - b), [...ENDS, ...NEVER], 'one answer each');
     for (const message of messages)
@@ -37,7 +37,7 @@ function assertAnswered(messages) {
         else assert.deepEqual([message.error?.code, message.error?.data.reason], [-32000, 'shutting_down'], JSON.stringify(message));
 }
 
-/** Runs `body` with a gateway that it stops itself; it ends well. */
+/** Runs `body` with a gateway that `body` stops; the gateway must end with status 0. */
 async function stopping(timeouts, body) {
     const gateway = await startGateway({ timeouts, mcpServers: { m: { command: mirror } } });
     const directory = temporaryDirectory();
@@ -60,7 +60,7 @@ async function messagesOf(events) {
     return all;
 }
 
-/** A session over HTTP+SSE: everything comes over one event stream. */
+/** A session over HTTP+SSE: every message arrives on one event stream. */
 async function openPipe(origin) {
     const events = await stream(`${origin}/sse`, { headers: { accept: 'text/event-stream' } });
     const url = new URL((await events.next()).data, origin);
@@ -160,9 +160,9 @@ describe('calls that arrive during a stop', () => {
             assert.deepEqual([id, error.code, error.data.reason], [9, -32000, 'shutting_down']);
         }
         const listening = await ask(agents[2], undefined, 'GET');
-        assert.deepEqual([listening.status, listening.headers.connection], [503, 'close'], 'nothing will be told any more');
+        assert.deepEqual([listening.status, listening.headers.connection], [503, 'close'], 'new streams are refused');
         const told = await ask(agents[3], { jsonrpc: '2.0', method: 'notifications/roots/list_changed' });
-        assert.deepEqual([told.status, told.headers.connection], [202, 'close'], 'what belongs to calls in flight is taken');
+        assert.deepEqual([told.status, told.headers.connection], [202, 'close'], 'notifications are accepted, as they may concern calls in flight');
         load.go();
         assert.equal(resultText(reply(await held)), 'waited');
         for (const agent of agents) agent.destroy();
@@ -187,7 +187,7 @@ describe('calls that arrive during a stop', () => {
 });
 
 describe('a stop on stdio', () => {
-    /** Runs a gateway on stdio with all calls under way; gives what it writes after `act`. */
+    /** Runs a gateway on stdio with all calls in flight, and `act`; returns its messages. */
     async function answersAfter(act) {
         const directory = temporaryDirectory(), load = calls(directory.path);
         const path = writeConfig(directory.path, { timeouts: { shutdown: '3s' }, mcpServers: { m: { command: mirror } } });

@@ -1,4 +1,4 @@
-// GET /healthz: one word for anybody, the numbers for this host, and what makes the word another one.
+// GET /healthz: the status for every caller, the figures for callers on this host, and the conditions that change the status.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -19,12 +19,12 @@ const AUDIENCE = 'https://gateway.example/mcp';
 const WAIT_MS = 15_000;
 const policy = {
     version: 1,
-    description: 'Everybody may echo',
-    rules: [{ id: 'echo', effect: 'allow', description: 'echo for everybody here', tenants: ['default'], subjects: ['authenticated'], servers: ['demo'], kinds: ['tool'], names: ['echo'] }]
+    description: 'Every caller may echo',
+    rules: [{ id: 'echo', effect: 'allow', description: 'echo for every caller of this test', tenants: ['default'], subjects: ['authenticated'], servers: ['demo'], kinds: ['tool'], names: ['echo'] }]
 };
 
 let folder, issuer, gateway, token;
-/** Replaces a file as editors and git do: by a rename. */
+/** Replaces a file by a rename, as editors and git do. */
 function replace(name, content) {
     writeFileSync(join(folder.path, `${name}.new`), content);
     renameSync(join(folder.path, `${name}.new`), join(folder.path, name));
@@ -104,7 +104,7 @@ test('X14 a policy that cannot be reloaded degrades the health until it is repai
     const [broken] = (await becomes('degraded', 'policies')).policies;
     assert.deepEqual([broken.digest, broken.since, broken.reload_failed], [digest, since, 1]);
     assert.ok(Date.parse(broken.failing_since) >= Date.parse(since));
-    assert.equal((await ask({ host: 'gateway.example' })).body, '{"status":"degraded"}', 'it serves, so 200');
+    assert.equal((await ask({ host: 'gateway.example' })).body, '{"status":"degraded"}', 'a degraded gateway still serves');
     replace('policy.json', JSON.stringify(policy));
     const [mended] = (await becomes('ok')).policies;
     assert.deepEqual([mended.digest, mended.reload_failed, mended.failing_since], [digest, 1, null]);
@@ -130,7 +130,7 @@ test('J10 an issuer whose keys cannot be fetched degrades the health and its old
 });
 
 describe('an audit', () => {
-    /** Runs `body` with a gateway whose audit database somebody else locks. */
+    /** Runs `body` with a gateway whose audit database is locked by another connection. */
     async function locked(audit, body) {
         const path = join(folder.path, `audit-${Object.keys(audit)}.db`);
         const own = await startGateway({ audit: { path, ...audit }, mcpServers: {} });

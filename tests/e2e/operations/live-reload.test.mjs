@@ -1,4 +1,4 @@
-// A running gateway takes over another configuration: what changed starts, stops or moves, and nothing else is disturbed.
+// A running gateway reloads its configuration: changed servers, profiles, tenants and listeners start, stop or are replaced, and the rest is not disturbed.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, renameSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ import { initialize, post, reply, send, Session } from '../raw.mjs';
 
 const WAIT_MS = 20_000;
 const demo = join(dirname(binary), 'postern-demo');
-/** A server with a tool of this name, beside those that every mirror has. */
+/** A server with a tool of this name, besides the tools that every mirror has. */
 const mirror = (tools, more = {}) => ({ command: peerPath('mirror'), args: ['--tools', JSON.stringify(tools.split(','))], ...more });
 
 let folder;
@@ -57,7 +57,7 @@ describe('servers', () => {
         await heard(news, 'notifications/tools/list_changed');
         assert.ok(await has(session, 'b__two'));
         assert.ok((await session.call('b__two')).result);
-        assert.ok((await gateway.servers()).includes(before), 'the other server runs on');
+        assert.ok((await gateway.servers()).includes(before), 'the other server keeps running');
         news.drop();
     });
 
@@ -82,6 +82,16 @@ describe('servers', () => {
         assert.equal(error.data.reason, 'server_unavailable');
         assert.match(error.message, /removed or changed/);
         await until(async () => (await gateway.servers()).length === 1, WAIT_MS, 'it ends');
+    });
+
+    test('a removed server that no session uses any more ends', async t => {
+        const b = mirror('two', { isolation: 'session' });
+        const gateway = await start(t, { mcpServers: { a: mirror('one'), b } }), session = await Session.open(gateway.url);
+        assert.ok(await has(session, 'a__one'));
+        await session.delete();
+        await until(async () => (await gateway.servers()).length === 1, WAIT_MS, 'the server of the session ends, the shared one stays');
+        await gateway.reconfigure({ mcpServers: { b } });
+        await until(async () => (await gateway.servers()).length === 0, WAIT_MS, 'the shared one ends');
     });
 
     test('a server that is changed starts anew, while calls at the old one are answered', async t => {
@@ -114,7 +124,7 @@ describe('servers', () => {
         release();
         assert.ok((await answer).result);
         assert.ok(await has(session, 'c__three'));
-        await until(async () => (await gateway.servers()).filter(pid => kept.includes(pid)).length === 1, WAIT_MS, 'the one that was removed ends, the other stays');
+        await until(async () => (await gateway.servers()).filter(pid => kept.includes(pid)).length === 1, WAIT_MS, 'the removed server ends, the other server stays');
     });
 
     test('a disabled server stops, and starts again when it is enabled', async t => {
@@ -156,7 +166,7 @@ describe('profiles', () => {
         const session = await Session.open(`${gateway.url}/dev`);
         assert.ok((await names(session)).every(name => name.startsWith('b__')));
         await gateway.reconfigure({ mcpServers, profiles: { dev: { servers: ['a'] } } });
-        assert.ok((await names(session)).every(name => name.startsWith('a__')), 'it has other servers now');
+        assert.ok((await names(session)).every(name => name.startsWith('a__')), 'the session uses the servers of the changed profile');
         await gateway.reconfigure({ mcpServers });
         assert.equal((await session.post({ jsonrpc: '2.0', id: 1, method: 'ping' })).status, 404);
         assert.ok(await has(whole, 'a__one'));
@@ -166,7 +176,7 @@ describe('profiles', () => {
 describe('tenants, providers and policies', () => {
     let tokens, policy, ana, gil;
     const issue = (subject, tenant) => execFileSync(binary, ['token', 'new', '--file', tokens, '--subject', subject, '--tenant', tenant, '--description', 'a caller'], { encoding: 'utf8' }).trim();
-    const putPolicy = rules => writeFileSync(policy, JSON.stringify({ version: 1, description: 'Who may do what', rules }));
+    const putPolicy = rules => writeFileSync(policy, JSON.stringify({ version: 1, description: 'The policy of this test', rules }));
     const allow = more => policyRule('all', 'allow', { tenants: ['*'], subjects: ['authenticated'], servers: ['*'], names: ['*'], ...more });
     const open = (gateway, token, path = '') => send(`${gateway.url}${path}`, { headers: post({ authorization: `Bearer ${token}` }), body: initialize('2025-11-25') });
     const ask = (gateway, token, opened, method, params = {}) =>
@@ -256,7 +266,7 @@ describe('tenants, providers and policies', () => {
         assert.ok((await call()).result);
         assert.equal((await call()).error.data.reason, 'limited');
         await gateway.reconfigure({ ...base(), limits: { rates: [{ calls: 1, window: '1h' }], sessions: 50 } });
-        assert.equal((await call()).error.data.reason, 'limited', 'what was counted counts on');
+        assert.equal((await call()).error.data.reason, 'limited', 'earlier calls still count');
         await gateway.reconfigure(base());
         assert.ok((await call()).result);
     });

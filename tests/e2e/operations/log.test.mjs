@@ -1,4 +1,4 @@
-// The log: a reader of standard error that does not read stops nothing, and no flood of lines is written whole.
+// The log: a reader of standard error that does not read does not block the gateway, and floods of lines are limited.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -16,7 +16,7 @@ const SOURCE_LINES = 100; // of one event and source in ten seconds: src/base/lo
 const directory = temporaryDirectory();
 after(() => directory.remove());
 
-/** Two ends of a pipe: the gateway's, and one that is read when `text()` is asked for. */
+/** Two ends of a pipe: one for the gateway, and one that the test reads after `read()`. */
 function makePipe(name) {
     const path = join(directory.path, name);
     execFileSync('mkfifo', [path]);
@@ -24,7 +24,7 @@ function makePipe(name) {
     return { theirs: openSync(path, 'w'), read: () => new Socket({ fd: readEnd, readable: true, writable: false }) };
 }
 
-/** A gateway whose standard error nobody reads until `read()`; then `log()` is what has come. */
+/** A gateway whose standard error is not read until `read()` is called; then `log()` returns its text. */
 async function startUnread(kind) {
     const pipe = kind === 'pipe' && makePipe('stderr');
     const port = await freePort();
@@ -54,7 +54,7 @@ describe('a blocked reader of standard error', () => {
                 assert.equal(status, 'ok');
                 assert.ok(log.dropped > 0, `${log.dropped} lines dropped`);
                 gateway.read();
-                await until(() => /log lines dropped/.test(gateway.log()), WAIT_MS, 'the dropped lines are told');
+                await until(() => /log lines dropped/.test(gateway.log()), WAIT_MS, 'the count of dropped lines is logged');
                 const told = () => [...gateway.log().matchAll(/^\S+Z warn +log lines dropped count=(\d+)$/gm)].reduce((sum, [, count]) => sum + Number(count), 0);
                 await until(async () => told() === (await gateway.health()).log.dropped, WAIT_MS, 'all of them');
                 await session.call('loud__fine');
@@ -99,7 +99,7 @@ test('a standard descriptor that is closed at startup is not reused for a connec
     }
 });
 
-/** How many lines of an event were written, and how many left out, over all of the gateway's life. */
+/** The numbers of lines of an event that were written and left out during the whole life of the gateway. */
 function count(log, event, source) {
     const lines = log.split('\n');
     const told = lines.filter(line => line.includes(`log lines left out event="${event}" source=${source} count=`));
@@ -116,7 +116,7 @@ describe('a flood of log lines', () => {
             assert.equal(resultText(await session.call('bad__act')), 'flooded');
             const windows = Math.ceil((Date.now() - began) / 10_000) + 1;
             await gateway.stop();
-            const { written, leftOut, told } = count(gateway.log(), 'server wrote something that is no message', 'bad');
+            const { written, leftOut, told } = count(gateway.log(), 'server wrote a line that is not a message', 'bad');
             assert.equal(written + leftOut, LINES);
             assert.ok(written <= windows * SOURCE_LINES, `${written} lines written`);
             assert.ok(told.length >= 1);
@@ -130,7 +130,7 @@ describe('a flood of log lines', () => {
         const tokens = join(directory.path, 'tokens.json');
         execFileSync(binary, ['token', 'new', '--subject', 'ana', '--file', tokens]);
         const rule = { id: 'all', effect: 'allow', description: 'everything is allowed', tenants: ['default'], subjects: ['authenticated'], servers: ['demo'], kinds: ['tool'], names: ['*'] };
-        const files = { 'policy.json': { version: 1, description: 'Whoever has a token', rules: [rule] } };
+        const files = { 'policy.json': { version: 1, description: 'Every caller with a token', rules: [rule] } };
         const config = { auth: { providers: [{ type: 'bearer', tokens }] }, policy: 'policy.json', mcpServers: { demo: stdioServer.fixture() } };
         const gateway = await startGateway(config, [], { files });
         try {

@@ -1,5 +1,5 @@
-// What the running gateway and `postern token` write to the audit log: arguments and roles, tokens, policies, timeouts, callers that
-// vanish, and what happens while nothing can be written.
+// The rows that the running gateway and `postern token` write to the audit log: arguments and roles, tokens, policies, timeouts, callers
+// that disconnect; and the behavior while the log cannot be written.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
@@ -20,7 +20,7 @@ function postern(args, options = {}) {
     return { status, stdout, stderr };
 }
 
-/** The rows as `postern audit` gives them, found through the configuration; it is asked until `enough` says so. */
+/** The rows as `postern audit` prints them, found through the configuration; it is run until `enough` accepts them. */
 async function rowsOf(gateway, enough = () => true) {
     const config = join(gateway.state, 'postern.json');
     let rows;
@@ -93,7 +93,7 @@ describe('postern audit without --file', () => {
         test(`postern ${name} of a configuration without an audit log says how to enable it`, () => {
             const { status, stdout, stderr } = postern(['audit', ...verify, '--config', join(folder.path, 'off.json')]);
             assert.deepEqual([status, stdout], [3, '']);
-            assert.match(stderr, /has no audit log: give it audit\.path, or a provider that proves who calls; --file DB/);
+            assert.match(stderr, /has no audit log: give it audit\.path, or a provider that authenticates callers; --file DB/);
         });
         test(`postern ${name} reads the path relative to the configuration`, () => {
             const where = new RegExp(`${folder.path}/a\\.db: No such file`);
@@ -181,7 +181,7 @@ describe('tokens and policies', () => {
         assert.match(events(rows, 'reload').at(-1).reason, /tokens\.json: \/tokens\/0/);
         replace('tokens.json', good);
         await rowsOf(gateway, all => events(all, 'reload').at(-1).status === 'ok');
-        assert.equal(events(await rowsOf(gateway), 'reload').filter(({ status }) => status === 'error').length, 1, 'one problem is one row');
+        assert.equal(events(await rowsOf(gateway), 'reload').filter(({ status }) => status === 'error').length, 1, 'a repeated failure is recorded once');
     });
 
     test('a call is recorded with everything that the policy decides by', async () => {
@@ -224,7 +224,7 @@ describe('tokens and policies', () => {
     test('X16 a policy that is loaded or refused is recorded', async () => {
         const policies = rows => rows.filter(({ event }) => event === 'policy');
         const known = policies(await rowsOf(gateway)).length;
-        assert.ok(known >= 1, 'the one at the start');
+        assert.ok(known >= 1, 'the policy loaded at the start is recorded');
         replace('policy.json', '{"version":1}');
         const [broken] = policies(await rowsOf(gateway, rows => policies(rows).length > known)).slice(known);
         assert.deepEqual([broken.status, broken.policy], ['error', undefined]);
@@ -259,7 +259,7 @@ describe('postern token and an audit that cannot be written', () => {
     test('a required audit that cannot be written refuses new tokens but not revocations', () => {
         const refused = postern(['token', 'new', '--subject', 'b', '--file', file, '--config', config(true)]);
         assert.deepEqual([refused.status, refused.stdout], [3, '']);
-        assert.match(refused.stderr, /nothing is changed, because it cannot be recorded/);
+        assert.match(refused.stderr, /nothing was changed, because the change cannot be recorded/);
         assert.equal(tokens(), 1);
         const [{ id }] = JSON.parse(readFileSync(file, 'utf8')).tokens;
         assert.equal(postern(['token', 'revoke', id, '--file', file, '--config', config(true)]).status, 0);
@@ -293,11 +293,11 @@ describe('calls that end without an answer', () => {
     });
     const slow = (seconds, id = 1) =>
         ({ jsonrpc: '2.0', id, method: 'tools/call', params: { name: 'everything__trigger-long-running-operation', arguments: { duration: seconds, steps: 1 } } });
-    /** The rows of calls after `seen` of them, once there are `count` more and time for another has passed. */
+    /** The rows of calls after `seen` of them, once there are `count` more and a further row has had time to appear. */
     async function more(seen, count) {
         await rowsOf(gateway, rows => calls(rows).length >= seen + count);
         const session = await Session.open(gateway.url);
-        await session.call('everything__echo', { message: 'after' });  // rows are written in order: whatever came before is in
+        await session.call('everything__echo', { message: 'after' });  // rows are written in order, so all earlier rows exist
         const rows = calls(await rowsOf(gateway, all => calls(all).length > seen + count)).slice(seen);
         assert.equal(rows.pop().name, 'echo');
         return rows;
@@ -414,12 +414,12 @@ describe('a locked audit database', () => {
                 assert.deepEqual(await echo(), [200, undefined]);
                 await rowsOf(gateway, rows => calls(rows).length === 1);
                 lock.exec('BEGIN IMMEDIATE');
-                assert.deepEqual(await echo(), [200, required ? 'audit_unavailable' : undefined], 'when it came, nobody knew');
-                await until(() => gateway.log().includes('the audit cannot be written'), 15_000, 'the failure in the log');
-                assert.match(gateway.log(), required ? /cannot be written.*calls=refused/ : /cannot be written.*calls="?go on/);
+                assert.deepEqual(await echo(), [200, required ? 'audit_unavailable' : undefined], 'the failure was not known when the call arrived');
+                await until(() => gateway.log().includes('cannot write the audit log'), 15_000, 'the failure in the log');
+                assert.match(gateway.log(), required ? /cannot write the audit log.*calls=refused/ : /cannot write the audit log.*calls="?go on/);
                 assert.deepEqual(await echo(), required ? [503, 'overloaded'] : [200, undefined]);
                 lock.exec('ROLLBACK');
-                await until(() => gateway.log().includes('the audit is written again'), 15_000, 'the end of it in the log');
+                await until(() => gateway.log().includes('audit writes resumed'), 15_000, 'the recovery in the log');
                 assert.deepEqual(await echo(), [200, undefined]);
                 const statuses = calls(await rowsOf(gateway, rows => calls(rows).length === 4)).map(({ status }) => status);
                 assert.deepEqual(statuses, required ? ['ok', 'ok', 'error', 'ok'] : ['ok', 'ok', 'ok', 'ok']);
@@ -439,7 +439,7 @@ describe('a locked audit database', () => {
             await rowsOf(gateway, rows => rows.length === 1);
             lock.exec('BEGIN IMMEDIATE');
             for (let i = 0; i < 10; i++) await session.call('echo', { message: 'hi' });
-            assert.match(gateway.log(), /the audit's queue is full: records are dropped/);
+            assert.match(gateway.log(), /audit queue full, dropping records/);
             lock.exec('ROLLBACK');
             const rows = await rowsOf(gateway, all => all.some(({ event }) => event === 'gap'));
             const gap = rows.find(({ event }) => event === 'gap');

@@ -1,4 +1,5 @@
-// audit.required: no answer before its row, which is there even if the gateway is killed with the answer; and what callers learn if it cannot be.
+// audit.required: an answer is sent only after its row is stored, even if the gateway is killed at that moment; and the errors for callers
+// if the row cannot be written.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -53,7 +54,7 @@ const ways = {
         const session = await Session.open(url, { version: '2025-03-26' });
         return async (id, args) => {
             const answer = reply(await session.post([tool(id, 'mirror', args), { jsonrpc: '2.0', method: 'notifications/roots/list_changed' }]));
-            return Array.isArray(answer) ? answer[0] : answer; // which it is not on an event stream
+            return Array.isArray(answer) ? answer[0] : answer; // not an array on an event stream
         };
     },
     'HTTP+SSE': async ({ origin }) => {
@@ -68,7 +69,7 @@ test('every answered call has its row when the gateway is killed under load', as
     const path = writeConfig(folder.path, { listen: [{ address: '127.0.0.1:0' }], audit: { path: file, required: true }, mcpServers: MCP });
     const answered = new Map();
     let next = 0;
-    /** Calls on and on until the gateway is gone; what was answered is remembered. */
+    /** Makes calls until the gateway is killed, and records the answered ones. */
     async function caller(way, child) {
         try {
             for (const call = await way; child.signalCode === null; ) {
@@ -100,7 +101,7 @@ test('every answered call has its row when the gateway is killed under load', as
     }
 });
 
-/** Runs `body` with a gateway whose audit is required, and which somebody else can lock. */
+/** Runs `body` with a gateway whose audit is required, and functions that lock and unlock its database. */
 async function lockable(config, body) {
     const folder = temporaryDirectory(), file = join(folder.path, 'audit.db');
     const gateway = await startGateway({ audit: { path: file, required: true }, mcpServers: MCP, ...config });
@@ -122,14 +123,14 @@ describe('an audit that cannot be written', { concurrency: true }, () => {
             lock();
             const { id, error } = await call(2, {});
             assert.deepEqual([id, error?.code, error?.data.reason], [2, -32000, 'audit_unavailable']);
-            assert.match(error.message, /the server may have done what was asked/);
+            assert.match(error.message, /the server may have/);
             assert.match(gateway.log(), /answer withheld/);
             assert.equal((await call(3, {})).error.data.reason, 'overloaded');
             unlock();
-            await gateway.line(/the audit is written again/, WAIT_MS);
+            await gateway.line(/audit writes resumed/, WAIT_MS);
             assert.ok((await call(4, {})).result);
             const told = rowsIn(file).filter(({ method }) => method === 'tools/call').map(({ status, reason }) => [status, reason]);
-            assert.deepEqual(told, [['ok', undefined], ['ok', undefined], ['error', 'overloaded'], ['ok', undefined]], 'what was done is on record, late');
+            assert.deepEqual(told, [['ok', undefined], ['ok', undefined], ['error', 'overloaded'], ['ok', undefined]], 'the completed call is recorded, although late');
         }));
 
     test('an audit that cannot be written refuses new sessions', () => lockable({ timeouts: { stream_after: '1ms' } }, async ({ gateway, lock, unlock }) => {
@@ -137,13 +138,13 @@ describe('an audit that cannot be written', { concurrency: true }, () => {
         const answer = await send(gateway.url, { headers: post(), body: initialize('2025-11-25') });
         assert.deepEqual([answer.status, answer.headers['mcp-session-id'], reply(answer).error?.data.reason], [200, undefined, 'audit_unavailable']);
         unlock();
-        await gateway.line(/the audit is written again/, WAIT_MS);
+        await gateway.line(/audit writes resumed/, WAIT_MS);
         await Session.open(gateway.url);
     }));
 });
 
 describe('while a row is being written', () => {
-    /** A call that the server has answered, and whose row waits for the lock. */
+    /** A call that the server has answered; its row waits for the lock. */
     async function waiting({ gateway, at, lock }, id = 1) {
         const session = await Session.open(gateway.url);
         const begun = at(`begun-${id}`), go = at(`go-${id}`);

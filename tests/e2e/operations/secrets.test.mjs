@@ -1,4 +1,4 @@
-// S9: keys and tokens in memory, in environments and on command lines: who can get at them.
+// S9: access of other processes to keys and tokens in memory, in environments and on command lines.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -30,7 +30,7 @@ function mappings(pid) {
     return found;
 }
 
-/** The mappings of a process that hold these bytes, one for each time. */
+/** The mappings of a process that contain these bytes, one entry for each occurrence. */
 function holders(pid, bytes) {
     const memory = openSync(`/proc/${pid}/mem`);
     const found = [];
@@ -62,8 +62,8 @@ test('S9 the gateway does not leave a core file and only root can inspect it', a
     const gateway = watch(child, 'stderr');
     await gateway.line(/listening/, WAIT_MS);
     assert.match(readFileSync(`/proc/${child.pid}/status`, 'utf8'), new RegExp(`^Uid:\\s+${uid}\\s`, 'm'));
-    const spawner = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8').trim(); // has the same environment
-    for (const pid of [child.pid, spawner]) assert.equal(statSync(`/proc/${pid}/environ`).uid, 0, 'its files in /proc are those of root');
+    const spawner = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8').trim(); // it has the same environment
+    for (const pid of [child.pid, spawner]) assert.equal(statSync(`/proc/${pid}/environ`).uid, 0, 'its files in /proc belong to root');
     child.kill('SIGTERM');
     assert.equal((await gateway.exited).code, 0, gateway.log());
 });
@@ -78,7 +78,7 @@ test('S9 the vault key is in memory once, in a locked page that is not dumped', 
         assert.equal(found.length, 1, JSON.stringify(found));
         assert.ok(found[0].flags.includes('dd'), `not to be dumped: ${found[0].flags}`);
         if (!sanitized) assert.ok(found[0].flags.includes('lo'), `locked: ${found[0].flags}`);
-        assert.deepEqual(holders(gateway.pid, Buffer.from(key.toString('base64'))), [], 'as text it is nowhere');
+        assert.deepEqual(holders(gateway.pid, Buffer.from(key.toString('base64'))), [], 'the encoded key is not in memory');
     } finally {
         await gateway.stop();
     }

@@ -1,4 +1,4 @@
-// Stopping: calls in flight, the deadline, the listener, further signals, and what is left behind.
+// Stopping: calls in flight, the deadline, the listener, further signals, and leftover processes and files.
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
@@ -17,7 +17,7 @@ const DEADLINE_MS = 2_000;
 const SLACK_MS = 1_000;
 const call = (name, args = {}, id = 7) => ({ jsonrpc: '2.0', id, method: 'tools/call', params: { name, arguments: args } });
 
-/** Runs `body` with a gateway it stops itself; checks that it ends with status 0 and leaves nothing behind. */
+/** Runs `body` with a gateway that `body` stops; checks that it ends with status 0 and leaves nothing behind. */
 async function stopping(config, body) {
     const gateway = await startGateway({ timeouts: { shutdown: `${DEADLINE_MS}ms` }, mcpServers: { m: { command: mirror } }, ...config });
     const directory = temporaryDirectory();
@@ -28,7 +28,7 @@ async function stopping(config, body) {
         assert.ok(await settles(gateway.exited, WAIT_MS), `it did not end\n${gateway.log()}`);
     } finally {
         directory.remove();
-        await gateway.stop(); // the status, and that no server is left
+        await gateway.stop(); // checks the status, and that no server is left
     }
 }
 
@@ -132,7 +132,7 @@ test('new connections are refused during a stop and open ones get 503 for a new 
 test('a call that waits for keys is answered and recorded during a stop', async () => {
     const issuer = await startIssuer('https://gateway.example/mcp');
     const folder = temporaryDirectory();
-    const rule = { id: 'all', effect: 'allow', description: 'everything for everybody', tenants: ['*'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] };
+    const rule = { id: 'all', effect: 'allow', description: 'everything for every caller', tenants: ['*'], subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'] };
     writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'Everything is allowed', rules: [rule] }));
     issuer.serve = () => {}; // it never answers
     const gateway = await startGateway({
@@ -205,7 +205,7 @@ test('an answer in progress is sent in full to a slow reader', () => {
         res.pause();
         gateway.child.kill('SIGTERM');
         await gateway.line(/stopping/, WAIT_MS);
-        await sleep(500); // a reader that takes its time, but less than timeouts.shutdown
+        await sleep(500); // a slow reader, but within timeouts.shutdown
         let got = 0;
         res.on('data', chunk => (got += chunk.length));
         await new Promise(resolve => res.on('close', resolve).on('error', () => {}).resume());

@@ -1,4 +1,4 @@
-// What is asked before a server hears of anything: arguments that cannot be judged, every method, revoked subscriptions, refused policies.
+// Authorization before a server receives a message: arguments that cannot be judged, every method, revoked subscriptions, refused policies.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -30,7 +30,7 @@ const start = (rules, mcpServers, more = {}) => {
     return startGateway({ auth: { providers: [{ type: 'bearer', tokens }] }, policy, mcpServers, ...more });
 };
 
-/** Opens a session; gives a function that sends a body, as a tree or as a text, and gives the answer's JSON. */
+/** Opens a session; returns a function that sends a body, as a tree or as a text, and returns the JSON of the answer. */
 async function open(gateway, subject) {
     const headers = post({ authorization: `Bearer ${secrets[subject]}` });
     const opened = await send(gateway.url, { headers, body: initialize('2025-11-25') });
@@ -169,7 +169,7 @@ describe('X10 every method is authorized', () => {
             assert.deepEqual([error?.code, error?.data.rule], [403, 'default'], JSON.stringify(error));
         });
     for (const method of ['tasks/get', 'tasks/result', 'tasks/cancel'])
-        test(`X10 ${method} is only for the owner of the task`, async () => assert.ok((await request(method, { taskId: 'somebody-else' })).error));
+        test(`X10 ${method} is only for the owner of the task`, async () => assert.ok((await request(method, { taskId: 'of-another-owner' })).error));
     for (const method of ['tools/destroy', 'initialize2', 'TOOLS/CALL', 'tools/call ', ''])
         test(`X10 the method "${method}" is denied`, async () => {
             const { error } = await request(method, { name: 'demo__echo' });
@@ -202,7 +202,7 @@ test('X15 a subscription ends with its policy in the same session', async () => 
         await until(() => gateway.log().slice(seen).includes('policy loaded'), 5_000, 'the new policy');
         const before = updates.length;
         await trigger();
-        await trigger();  // in order with updates: the second answer is after what the first would have brought
+        await trigger();  // updates are in order: the second answer follows the updates that the first would have caused
         await client.ping();
         assert.equal(updates.length, before);
         await assert.rejects(client.subscribeResource({ uri }), { code: 403 });
@@ -213,14 +213,14 @@ test('X15 a subscription ends with its policy in the same session', async () => 
 });
 
 describe('X14 policies that stop the start', () => {
-    const groups = { a: { description: 'one of the two', members: ['group:b'] }, b: { description: 'the other one', members: ['group:a'] } };
+    const groups = { a: { description: 'the first of the two', members: ['group:b'] }, b: { description: 'the second of the two', members: ['group:a'] } };
     const failing = [{ description: 'is not so in this policy', as: { subject: 'bearer:ann' }, server: 'demo', name: 'echo', expect: 'deny' }];
     for (const [name, text, says] of [
         ['a typo in a key', written([rule('a', 'allow', { nmaes: ['x'] })]), /E1 \/rules\/0\/nmaes: unknown key/],
         ['a typo in an effect', written([rule('a', 'alow')]), /E7.*effect/s],
         ['an empty selector', written([rule('a', 'allow', { names: [] })]), /E5.*names: is empty/s],
         ['a missing selector', written([rule('a', 'allow', { subjects: undefined })]), /E5.*subjects: is empty/s],
-        ['groups in a circle', written([], { groups }), /E6.*is a member of itself/s],
+        ['groups in a circle', written([], { groups }), /E6.*contains itself/s],
         ['a repeated key', '{"version":1,"version":1}', /E2.*duplicate/s],
         ['ten megabytes', `{"version":1,"description":"${'x'.repeat(10 << 20)}"}`, /larger than 4194304 bytes/],
         ['10,000 nested lists', `{"version":1,"rules":${'['.repeat(10_000)}`, /E7/],

@@ -1,4 +1,4 @@
-// A call is judged by the policy in force when it is sent to its server, however long it waited before.
+// A call is decided by the policy in force when it is sent to its server, regardless of how long it has waited.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -35,10 +35,10 @@ const answer = ({ id, method, params }) => ({
     jsonrpc: '2.0', id, result: params?.name === 'task' ? { task: { taskId: 't1', status: 'working' } } : RESULTS[method] ?? {}
 });
 
-/** A server over HTTP: `seen` has the methods that reached it; what `hold` names is answered after `release`. */
+/** A server over HTTP: `seen` has the methods that reached it; a method given to `hold` is answered after `release`. */
 class Peer {
     seen = [];
-    forgets = false; // the session, once: the next tools/call gets 404
+    forgets = false; // forgets its session once: the next tools/call gets 404
     #held = new Map();
 
     static async start() {
@@ -108,20 +108,20 @@ async function swap(rules) {
     process.kill(gateway.pid, 'SIGHUP');
     loaded++;
     await until(() => gateway.log().split('policy loaded').length > loaded, 10_000, 'the new policy is in force');
-    await Session.open(gateway.url); // and the turn that loaded it is over
+    await Session.open(gateway.url); // and the turn of the loop that loaded it has ended
 }
 
 const request = (method, params, id = 7) => ({ jsonrpc: '2.0', id, method, params });
 const calling = (name, id) => request('tools/call', { name, arguments: {} }, id);
 
-/** A request that waits in the gateway or at the server when this resolves; `answer()` gives its response. */
+/** A request that waits in the gateway or at the server when this resolves; `answer()` resolves with its response. */
 async function waiting(session, body) {
     const events = await session.postStream(body);
     assert.match(events.headers['content-type'], /^text\/event-stream/, 'it waits');
     return { answer: async () => (await events.message()).message };
 }
 
-/** The row of the audit that this one is. */
+/** The row of the audit log for which `wanted` is true. */
 const rowOf = wanted => until(() => {
     const { stdout } = spawnSync(binary, ['audit', '--file', join(folder.path, 'audit.db')], { encoding: 'utf8' });
     return stdout.split('\n').filter(Boolean).map(line => JSON.parse(line)).find(wanted);
@@ -236,7 +236,7 @@ describe('calls that wait after they were allowed', () => {
         assert.equal((await ended.delete()).status, 200);
         peer.release('tools/call');
         assertDenied(await call.answer(), 'default');
-        for (const one of sent) assert.ok((await one.answer()).result, 'what was sent is answered');
+        for (const one of sent) assert.ok((await one.answer()).result, 'calls that were already sent are answered');
         assert.ok((await session.call('other')).result);
         assert.equal(peer.count('tools/call'), CONNECTIONS + 1);
     });
@@ -246,7 +246,7 @@ describe('calls that wait after they were allowed', () => {
         writeFileSync(script, `import { appendFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
             import { createInterface } from 'node:readline';
             const RESULTS = ${JSON.stringify(RESULTS)}, answer = ${answer};
-            if (existsSync(${JSON.stringify(ran)})) readFileSync(${JSON.stringify(gate)}); // until somebody opens it for writing
+            if (existsSync(${JSON.stringify(ran)})) readFileSync(${JSON.stringify(gate)}); // blocks until the test opens it for writing
             writeFileSync(${JSON.stringify(ran)}, '');
             for await (const line of createInterface({ input: process.stdin })) {
                 const message = JSON.parse(line);
@@ -307,7 +307,7 @@ test('a subscription that the server confirms after a denial is cancelled', asyn
     await swap(OTHER);
     peer.release('resources/subscribe');
     assertDenied(await call.answer(), 'default');
-    await until(() => peer.count('resources/unsubscribe') === 1, 10_000, 'the server hears of it');
+    await until(() => peer.count('resources/unsubscribe') === 1, 10_000, 'the server receives the cancellation');
 });
 
 test('a task of a fully denied server is not requested', async () => {

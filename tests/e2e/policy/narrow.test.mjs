@@ -1,4 +1,4 @@
-// X9: a listed tool's inputSchema is narrowed to what its caller may pass; every other byte is the server's, and calls are decided anyway.
+// X9: the inputSchema of a listed tool is narrowed to the values its caller may pass; every other byte is unchanged, and calls are still decided.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -47,9 +47,9 @@ after(async () => {
     folder?.remove();
 });
 
-/** The tools as listed, by the server's own name. */
+/** The tools as listed, by their names at the server. */
 const listed = async subject => Object.fromEntries((await clients[subject].listTools()).tools.map(tool => [tool.name.replace('every__', ''), tool]));
-/** The server's own tool under its exposed name, with other properties. */
+/** The tool of the server under its exposed name, with other properties. */
 const narrowed = (name, properties) => ({
     ...own[name], name: `every__${name}`,
     inputSchema: { ...own[name].inputSchema, properties: { ...own[name].inputSchema.properties, ...properties } }

@@ -1,4 +1,4 @@
-// The command `postern policy`, and that what it says of a call is what the running gateway does with it.
+// The command `postern policy`, and that its verdicts agree with those of the running gateway.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -145,16 +145,16 @@ describe('X17 policy check', () => {
         write(all, inventory);
         const findings = (...args) => policy('check', file, ...args, '--json').json().filter(({ code }) => code !== 'W3').map(({ code, rule: id, text }) => `${code} ${id} ${text}`);
         const said = findings('--config', config, '--inventory', inventory, '--inventory-before', 'HEAD:inventory.json');
-        assert.match(said.find(text => text.startsWith('W5')), /^W5 typo \/rules\/0\/names\/0: "ehco" takes nothing in the inventory/);
-        assert.match(said.find(text => text.startsWith('W6')), /^W6 all \/rules\/2\/names\/0: "a\*" now takes what was not there before: demo add;/);
-        assert.match(said.find(text => text.startsWith('W10')), /^W10 idle \/rules\/4\/names: it never denies/);
+        assert.match(said.find(text => text.startsWith('W5')), /^W5 typo \/rules\/0\/names\/0: "ehco" matches nothing in the inventory/);
+        assert.match(said.find(text => text.startsWith('W6')), /^W6 all \/rules\/2\/names\/0: "a\*" now also matches new items: demo add;/);
+        assert.match(said.find(text => text.startsWith('W10')), /^W10 idle \/rules\/4\/names: the rule never denies/);
         assert.equal(said.filter(text => /^W(5|6|10)/.test(text)).length, 3, said.join('\n'));
         assert.deepEqual(findings(), []);
         write('[{"server":"demo","name":"now","inputSchema":{}}]', inventory);
-        assert.ok(findings('--inventory', inventory).some(text => text.startsWith('W9 public /rules/3/subjects: everybody may call')));
+        assert.ok(findings('--inventory', inventory).some(text => text.startsWith('W9 public /rules/3/subjects: every caller may call')));
         for (const [args, status, says] of [
             [['--inventory-before', inventory], 2, /needs --inventory/],
-            [['--inventory', file], 3, /no inventory; it is the JSON that/],
+            [['--inventory', file], 3, /not an inventory; expected the JSON that/],
             [['--inventory', inventory, '--inventory-before', 'HEAD:nothing.json'], 3, /nothing\.json/]
         ]) {
             const wrong = policy('check', file, ...args);
@@ -173,7 +173,7 @@ describe('X17 policy check', () => {
         const folder = join(directory.path, 'd'), big = join(folder, 'big.json'), locked = join(folder, 'locked.json');
         mkdirSync(folder);
         const said = () => policy('check', folder, '--json').json().map(({ code, file: where, text }) => `${code} ${where} ${text}`);
-        assert.deepEqual(said(), [`E7 ${folder} no *.json file in it; name the folder of the policy files`]);
+        assert.deepEqual(said(), [`E7 ${folder} the folder contains no *.json file; name the folder of the policy files`]);
         writeFileSync(big, `{"version":1,"description":"${'x'.repeat(10 << 20)}"}`);
         mkdirSync(locked);
         assert.deepEqual(said(), [`E7 ${big} larger than 4194304 bytes; split it into files of one folder`, `E7 ${locked} cannot be read: Is a directory`]);
@@ -244,7 +244,7 @@ describe('X18 policy explain', () => {
             [['check', file, '--role', 'x'], /takes no --role/],
             [['fmt', file, '--json'], /takes no --json/],
             [['diff', file], /usage: postern policy diff/],
-            [['lint', file], /there are check, explain, fmt, who-can, diff, replay and coverage/]
+            [['lint', file], /use one of check, explain, fmt, who-can, diff, replay, coverage/]
         ]) {
             const { status, stdout, stderr } = policy(...args);
             assert.equal(status, 2, `${args}: ${stderr}`);
@@ -265,7 +265,7 @@ describe('X17 policy fmt', () => {
         assert.equal(policy('fmt', file).stdout, `${file}\n`);
         const text = readFileSync(file, 'utf8');
         assert.match(text, /^ {6}"names": \["a", "b"\]$/m);
-        assert.deepEqual(JSON.parse(text).tests[0].args, { names: ['b', 'a'] }, 'arguments have an order');
+        assert.deepEqual(JSON.parse(text).tests[0].args, { names: ['b', 'a'] }, 'the order of arguments is kept');
         assert.ok(text.endsWith('}\n'));
         assert.equal(statSync(file).mode & 0o777, 0o640);
         assert.deepEqual(readdirSync(directory.path), ['p.json']);
@@ -288,7 +288,7 @@ describe('X17 policy fmt', () => {
         assert.match(list.stderr, /p\.json: must be an object/);
         mkdirSync(join(directory.path, 'empty'));
         const none = policy('fmt', 'empty');
-        assert.deepEqual([none.status, none.stderr], [3, 'postern: empty: no *.json file in it\n']);
+        assert.deepEqual([none.status, none.stderr], [3, 'postern: empty: the folder contains no *.json file\n']);
     });
 });
 
@@ -369,12 +369,12 @@ describe('X17 policy diff', () => {
         write(JSON.stringify(Array.from({ length: 20_001 }, (_, i) => ({ server: 's', name: `n${i}`, inputSchema: {} }))), inventory);
         const both = more => diff([rule('a', 'allow')], [rule('a', 'allow')], '--inventory', inventory, ...more).status;
         assert.equal(both(['--fail-on-new-access']), 1);
-        assert.match(policy('diff', old(), file, '--inventory', inventory).stderr, /only the first 20000 things were compared/);
+        assert.match(policy('diff', old(), file, '--inventory', inventory).stderr, /only the first 20000 items were compared/);
         assert.equal(both([]), 0);
     });
     test('diff reports callers that gain when a deny beside an allow is removed', () => {
         const allow = rule('a', 'allow'), denies = [rule('d', 'deny', { subjects: ['user:bearer:cat'] }), rule('e', 'deny', { subjects: ['group:guests'] })];
-        const groups = { guests: { description: 'Who is here for a while', members: ['role:contractor'] } };
+        const groups = { guests: { description: 'Temporary users', members: ['role:contractor'] } };
         const pairs = (before, after, ...more) => {
             write(written(before, { groups }), old());
             write(written(after, { groups }));
@@ -387,7 +387,7 @@ describe('X17 policy diff', () => {
         assert.deepEqual(pairs([allow, ...denies], [allow, ...denies]), { status: 0, rows: [] });
         const when = n => rule('d', 'deny', { subjects: ['role:late'], when: { '/n': { lt: n } } });
         assert.deepEqual(pairs([allow, when(5)], [allow, when(9)], '--fail-on-new-access'), { status: 1, rows: ['~ role:late with role:eng'] });
-        assert.deepEqual(pairs([allow, denies[1]], [rule('a', 'allow', { subjects: ['role:eng', 'role:contractor'] })]).rows, ['+ role:contractor'], 'what one of them gains alone is said once');
+        assert.deepEqual(pairs([allow, denies[1]], [rule('a', 'allow', { subjects: ['role:eng', 'role:contractor'] })]).rows, ['+ role:contractor'], 'access gained by a single subject is listed once');
     });
     test('diff compares servers that two patterns share and tenants without a name', () => {
         const allow = rule('a', 'allow', { servers: ['gh-*'] }), deny = rule('d', 'deny', { subjects: ['*'], servers: ['*-prod'] });
@@ -403,7 +403,7 @@ describe('X17 policy diff', () => {
         assert.deepEqual([status, rows.length], [1, 800], 'n0_*_secret, n0_secret and so on');
         const more = rule('a', 'allow', { names: Array.from({ length: 1001 }, (_, i) => `n${i}_*`) });
         assert.equal(diff([more], [more], '--fail-on-new-access').status, 1);
-        assert.match(policy('diff', old(), file).stderr, /the answer is not whole.*overlaps of patterns/);
+        assert.match(policy('diff', old(), file).stderr, /the result is incomplete.*overlaps of patterns/);
     });
     test('diff reports that it is incomplete for too many users and roles', () => {
         const roles = (word, count) => Array.from({ length: count }, (_, i) => `role:${word}${i}`);
@@ -414,7 +414,7 @@ describe('X17 policy diff', () => {
         const { status, stdout, stderr } = policy('diff', old(), file, '--fail-on-new-access');
         assert.equal(status, 1);
         assert.match(stdout, /^0 gained, 201 lost/m);
-        assert.match(stderr, /the answer is not whole.*50000 callers with two of the principals/);
+        assert.match(stderr, /the result is incomplete.*50000 callers with two of the principals/);
     });
     test('diff does not count a shadow rule as access', () => {
         assert.deepEqual(diff([rule('a', 'allow')], [rule('a', 'allow'), rule('b', 'allow', { names: ['put'], mode: 'shadow' })]).rows, []);
@@ -436,7 +436,7 @@ describe('X17 policy diff', () => {
         assert.equal(unknown.status, 3);
         assert.match(unknown.stderr, /git ls-tree: fatal: .*nowhere/);
         assert.equal(policy('diff', 'HEAD:nothing', 'policy').status, 3);
-        assert.match(policy('diff', 'HEAD', 'policy').stderr, /^postern: HEAD: no such file or folder; of a git revision it is REVISION:PATH$/m);
+        assert.match(policy('diff', 'HEAD', 'policy').stderr, /^postern: HEAD: no such file or folder; for a git revision, write REVISION:PATH$/m);
         write('{', path);
         git('commit', '-qam', 'broken');
         for (const side of ['HEAD:policy', 'HEAD:policy/10-engineering.json']) {

@@ -1,4 +1,4 @@
-// Profiles at /mcp/NAME: what callers of one see and can do, and that nothing leads from one to another.
+// Profiles at /mcp/NAME: the lists and calls of their callers, and the separation of profiles.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, realpathSync, writeFileSync } from 'node:fs';
@@ -100,7 +100,7 @@ describe('profiles of one tenant', () => {
         const [theirs, ours] = await Promise.all([listed(gateway.url), listed(at(gateway, 'dev').url)]);
         const original = theirs.tools.find(({ name }) => name === 'files__read_text_file');
         assert.ok(original.title && original.inputSchema.$schema);
-        assert.ok(theirs.text.includes(JSON.stringify(original)), 'the server writes as JSON.stringify does');
+        assert.ok(theirs.text.includes(JSON.stringify(original)), 'the server writes the bytes of JSON.stringify');
         assert.ok(ours.text.includes(JSON.stringify({ ...original, name: 'cat', title: 'Print a file', description: DESCRIPTION })));
     });
 
@@ -237,7 +237,7 @@ describe('profiles on stdio', () => {
     test('an unknown profile stops the start', () => {
         const { status, stderr } = run('--stdio', '--profile', 'two');
         assert.equal(status, 3, stderr);
-        assert.match(stderr, /--profile two: .*no such profile/);
+        assert.match(stderr, /--profile two: .*does not exist/);
     });
     test('--profile without --stdio is an error', () => {
         const { status, stderr } = run('--profile', 'one');
@@ -250,7 +250,7 @@ describe('several tenants, one of them in tenants.d', () => {
     const selected = { tenants: ['*'], subjects: ['authenticated'], kinds: ['tool'] };
     const policy = {
         version: 1,
-        description: 'Everybody may echo, and add in acme',
+        description: 'Every caller may echo, and add in acme',
         rules: [
             { ...selected, id: 'echo', effect: 'allow', description: 'echo is harmless everywhere', servers: ['*'], names: ['echo'] },
             { ...selected, id: 'add', effect: 'allow', description: 'acme is allowed to add', tenants: ['acme'], servers: ['demo'], names: ['add'] }

@@ -1,4 +1,4 @@
-// What servers push is the policy's matter like what is called: it reaches only who may use something of the server.
+// The policy applies to messages that servers push as well: they reach only callers that may use an item of the server.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { initialize, post, reply, send, stream } from '../raw.mjs';
 
 const rule = (id, more) => policyRule(id, 'allow', { servers: ['*'], kinds: ['*'], names: ['*'], ...more });
 const user = name => [`user:bearer:${name}`];
-// ann may do everything, carl read one resource, dora nothing that there is, bob is in no rule.
+// ann may do everything, carl may read one resource, dora may call a tool that does not exist, and no rule names bob.
 const rules = [
     rule('ann', { subjects: user('ann') }),
     rule('carl', { subjects: user('carl'), kinds: ['resource'], names: ['x://open'] }),
@@ -37,7 +37,7 @@ async function start(isolation) {
     });
 }
 
-/** A session with its standalone stream open: `got` has every message that came on it. */
+/** A session with its standalone stream open: `got` has every message received on it. */
 async function open(subject, token = secrets[subject]) {
     const headers = post({ authorization: `Bearer ${token}` });
     const opened = await send(gateway.url, { headers, body: initialize('2025-11-25', { sampling: {}, roots: { listChanged: true } }) });
@@ -69,7 +69,7 @@ test('X9 the instructions of a server are shown to callers that may use an item 
     await start('shared');
     const first = await open('ann');
     assert.equal((await first.ask('tools/list')).result.tools.length, 4);
-    for (const list of ['prompts/list', 'resources/list']) await first.ask(list); // the server is known with the last of its lists
+    for (const list of ['prompts/list', 'resources/list']) await first.ask(list); // the server is known after the last of its lists
     const sessions = { first, ann: await open('ann'), bob: await open('bob'), carl: await open('carl'), dora: await open('dora') };
     const heard = Object.entries(sessions).filter(([, { initialized }]) => initialized.includes('MARK')).map(([name]) => name);
     assert.deepEqual(heard.filter(name => name !== 'first'), ['ann', 'carl']);
@@ -184,8 +184,8 @@ test('X15 J14 a renewed token with fewer roles ends what the roles allowed, and 
         await until(() => updates() === 1, 5_000, 'an update');
         session.renew(groups('w'));
         await session.call('touch', { uri: 'x://open' });
-        await until(() => session.texts().includes('resources/list_changed'), 5_000, 'the news that there is less to see');
-        session.renew(groups('r'));  // what ended does not begin again by itself
+        await until(() => session.texts().includes('resources/list_changed'), 5_000, 'the notification of the shorter list');
+        session.renew(groups('r'));  // ended subscriptions are not renewed automatically
         await session.call('touch', { uri: 'x://open' });
         await session.ask('ping');
         assert.equal(updates(), 1);

@@ -1,6 +1,6 @@
-// Reload under load: good and broken policies alternate while calls go on; none fails, none is decided wrongly.
+// Reload under load: valid and broken policies alternate during calls; no call fails or is decided wrongly.
 //
-// POSTERN_RELOADS sets how many, for trying things out.
+// POSTERN_RELOADS sets the number of reloads.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';

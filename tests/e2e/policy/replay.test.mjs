@@ -1,4 +1,4 @@
-// X17 `postern policy replay`: yesterday's audit under tomorrow's policy, from a real audit log and from lines written here.
+// X17 `postern policy replay`: recorded calls decided by a new policy, from a real audit log and from lines written here.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -50,7 +50,7 @@ describe('X17 replay of a real audit log', () => {
             }
         }
         assert.equal(expected.filter(status => status === 'denied').length, 8, expected.join());
-        await gateway.stop();  // everything is written now
+        await gateway.stop();  // all rows are written now
         gateway = undefined;
     });
     after(async () => {
@@ -84,7 +84,7 @@ describe('X17 replay of a real audit log', () => {
         const { status, stdout } = replay(file, [rule('echo', 'allow', ['echo'])]);
         assert.equal(status, 1);
         assert.match(stdout, /^newly denied\n {2}2 {2}default: demo tool add: allow by add → deny, by default\n {6}bearer:ann 1, bearer:bob 1\n\n/);
-        assert.match(stdout, /\n12 decisions replayed: 10 as before, 2 newly denied, 0 newly allowed, 0 cannot be told; \d+ other rows\n$/);
+        assert.match(stdout, /\n12 decisions replayed: 10 as before, 2 newly denied, 0 newly allowed, 0 undecided; \d+ other rows\n$/);
     });
     both('a replay of a call without arguments has all it needs', file => {
         const now = when => replay(file, [...today.slice(0, 1), rule('now', 'allow', ['now'], { when })], '--json').json().changes.filter(({ name }) => name === 'now');

@@ -1,4 +1,4 @@
-// Two tenants with two users each, interleaved at random: nothing of one is ever seen by another.
+// Two tenants with two users each, interleaved at random: no user ever sees anything of another tenant.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -12,13 +12,13 @@ import { initialize, post, reply, send, stream } from '../raw.mjs';
 const OPERATIONS = 1_500;
 const SEED = Number(process.env.POSTERN_TEST_SEED ?? 20261116);
 
-// Servers of one tenant carry its mark in their name, which is in every name, URI and error that could leak, and in all
-// they push. The process id beside it tells apart the servers that users and sessions have to themselves.
+// Servers of a tenant carry its mark in their name, which is part of every name, URI and error that could leak, and of every message
+// that they push. The process id beside it distinguishes the servers of single users and sessions.
 const tenants = { default: 'north', acme: 'east', globex: 'west' };
 const kinds = ['shared', 'user', 'session'];
 
 const rule = (id, more) => policyRule(id, 'allow', { subjects: ['authenticated'], servers: ['*'], kinds: ['*'], names: ['*'], ...more });
-const policy = { version: 1, description: 'Everybody may use the servers of the own tenant', rules: [rule('own-servers')] };
+const policy = { version: 1, description: 'Every caller may use the servers of its own tenant', rules: [rule('own-servers')] };
 
 let folder, gateway;
 const users = [];
@@ -52,14 +52,14 @@ after(async () => {
 
 const headersOf = (user, session) => ({ authorization: `Bearer ${user.token}`, ...(session ? { 'mcp-session-id': session } : {}) });
 
-/** What one user was shown, whatever way it came: nothing of another tenant, no other user, no process of another one's. */
+/** Checks a text that a user received: it contains nothing of another tenant, another user or a process of another user. */
 function check(user, text) {
     const who = `${user.tenant}/${user.name}`;
     for (const [tenant, mark] of Object.entries(tenants))
         if (tenant !== user.tenant) assert.ok(!text.includes(mark) && !text.includes(`${tenant}/`), `${who} saw ${tenant}: ${text.slice(0, 500)}`);
     for (const [, kind, pid, saying] of text.matchAll(/-(shared|user|session)#(\d+)#(?: for (\w+\/\w+))?/g)) {
-        if (kind === 'shared') continue;  // one process for all of the tenant
-        assert.ok(!saying || saying === who, `${who} heard what was said for ${saying}: ${text.slice(0, 500)}`);
+        if (kind === 'shared') continue;  // one process for the whole tenant
+        assert.ok(!saying || saying === who, `${who} received a message for ${saying}: ${text.slice(0, 500)}`);
         user.processes.add(pid);
     }
     for (const other of users.slice(0, 4))
@@ -75,7 +75,7 @@ async function ask(user, body, session = user.session) {
     return { status: answer.status, session: answer.headers['mcp-session-id'], text: answer.body, message: answer.body ? reply(answer) : undefined };
 }
 
-/** Opens a session and its standalone stream; everything that comes there is checked as well. */
+/** Opens a session and its standalone stream; every message on it is checked as well. */
 async function enter(user) {
     Object.assign(user, { processes: new Set(), heard: {} });
     const opened = await ask(user, initialize('2025-11-25', { sampling: {} }), undefined);
@@ -100,7 +100,7 @@ test('an identity of an unknown tenant is refused', async () =>
 
 test(`four users stay separate in ${OPERATIONS} random operations (seed ${SEED})`, { timeout: 240_000 }, async () => {
     let seed = SEED;
-    const random = n => ((seed = (Math.imul(seed, 1103515245) + 12345) >>> 0) >>> 12) % n;  // its low bits are no good
+    const random = n => ((seed = (Math.imul(seed, 1103515245) + 12345) >>> 0) >>> 12) % n;  // its low bits are not random enough
     const people = users.slice(0, 4);
     let nonce = 0;
     for (const user of people) await enter(user);
@@ -108,7 +108,7 @@ test(`four users stay separate in ${OPERATIONS} random operations (seed ${SEED})
     const serverOf = user => `${tenants[user.tenant]}-${kinds[random(3)]}`;
     const uriOf = (user, uri) => `postern://${serverOf(user)}/${uri}`;
     const call = (user, tool, args) => ask(user, request('tools/call', { name: `${serverOf(user)}__${tool}`, arguments: args }));
-    // What belongs to another tenant answers like what does not exist: the same error but for the name that was asked for.
+    // A request for an item of another tenant gets the same error as one for an item that does not exist, except for the requested name.
     const refused = async (user, method, params, absent) => {
         const [there, nowhere] = [await send(gateway.url, { headers: post(headersOf(user, user.session)), body: { jsonrpc: '2.0', id: 1, method, params } }),
             await ask(user, { jsonrpc: '2.0', id: 1, method, params: absent })];
@@ -116,7 +116,7 @@ test(`four users stay separate in ${OPERATIONS} random operations (seed ${SEED})
         const bare = text => text.replaceAll(params.uri ?? params.name, '?').replaceAll(absent.uri ?? absent.name, '?');
         assert.equal(bare(there.body), bare(nowhere.text));
     };
-    // Only now is no server still starting: whoever waits for one is answered by an event stream.
+    // Wait for all servers to start, because a call that waits for a start is answered with an event stream.
     for (const user of people) assert.equal((await ask(user, request('tools/list', {}))).message.result.tools.length, 4);
     const operations = [
         async user => {
@@ -150,14 +150,14 @@ test(`four users stay separate in ${OPERATIONS} random operations (seed ${SEED})
         async user => assert.ok((await ask(user, request('resources/read', { uri: uriOf(user, 'x://open') }))).message.result),
         async user => assert.ok((await ask(user, request('resources/subscribe', { uri: uriOf(user, 'x://open') }))).message.result),
         async user => assert.ok((await call(user, 'say', { text: `for ${user.tenant}/${user.name} ${nonce}` })).message.result),
-        // Below what all have subscribed to, and elsewhere: both are told to subscribers of this very server.
+        // URIs below the subscribed resource and elsewhere: updates of both go to subscribers of this server.
         async user => assert.ok((await call(user, 'touch', { uri: `x://${random(2) ? 'open' : 'other'}/${user.tenant}/${user.name}/${nonce}` })).message.result),
         async user => assert.ok((await ask(user, request('logging/setLevel', { level: ['debug', 'info'][random(2)] }))).message.result)
     ];
     for (let i = 0; i < OPERATIONS; i += 4)
         await Promise.all(people.map(user => operations[random(operations.length)](user, people[random(4)])));
 
-    for (const user of people) {  // what is on its way has arrived when the end has
+    for (const user of people) {  // messages are in order, so all earlier ones have arrived with the end
         const uri = 'x://open', own = `${tenants[user.tenant]}-session`, end = `${uri}/the-end`;
         await ask(user, request('resources/subscribe', { uri: `postern://${own}/${uri}` }));
         await ask(user, request('tools/call', { name: `${own}__touch`, arguments: { uri: end } }));
@@ -167,7 +167,7 @@ test(`four users stay separate in ${OPERATIONS} random operations (seed ${SEED})
         if (user.leak) throw user.leak;
         for (const method of ['notifications/message', 'notifications/resources/updated']) assert.ok(user.heard[method] > 10, `${user.name}: ${JSON.stringify(user.heard)}`);
     }
-    // Lists, logs and answers of servers that a user has alone came from processes that nobody else ever heard of.
+    // Lists, logs and answers of servers of a single user came from processes of which no other user received anything.
     for (const user of people) {
         assert.ok(user.processes.size >= 2, [...user.processes].join());
         for (const other of people) if (other !== user) assert.ok(user.processes.isDisjointFrom(other.processes), `${user.name}, ${other.name}`);

@@ -1,6 +1,6 @@
-// The truth table of tests/unit/auth/policy, row by row, as `policy explain` says it and as the running gateway does it.
+// The truth table of tests/unit/auth/policy, row by row, with `policy explain` and with the running gateway.
 //
-// The unit test reads the same rows. Left out here is what no caller of a forwarded-user gateway can be or ask: callers
+// The unit test reads the same rows. Left out here are rows that a forwarded-user gateway cannot produce: callers
 // without a name, other tenants, templates, rows about time, and names that are exposed under another spelling.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -60,7 +60,7 @@ class Callers {
         return this.#sessions.get(key);
     }
     async ask(row) {
-        const args = row.args === '-' ? '{}' : row.args; // as it is written, numbers and all
+        const args = row.args === '-' ? '{}' : row.args; // unchanged text, because of its numbers
         const params =
             row.kind === 'tool'
                 ? `{"name":${JSON.stringify(`${row.server}__${row.name}`)},"arguments":${args}}`

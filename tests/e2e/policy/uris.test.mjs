@@ -1,4 +1,4 @@
-// Spellings of a URI: whatever else names a denied resource is denied too, by every method, and by three URL parsers' reading.
+// Spellings of a URI: every other spelling of a denied resource is denied as well, for every method, as checked with three URL parsers.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ import { initialize, post, reply, send } from '../raw.mjs';
 const rule = (id, effect, names) => policyRule(id, effect, {
     subjects: ['*'], servers: ['*'], kinds: ['resource', 'resource_template'], names, ...(effect === 'allow' ? { acknowledge: 'open' } : {})
 });
-/** Everything may be read but one file and what is below it. */
+/** Everything may be read except one file and the paths below it. */
 const rules = [rule('no-secret', 'deny', ['file:///srv/secret', 'file:///srv/secret/*', 'file:///srv/s@c+t']), rule('all', 'allow', ['*'])];
 const written = (more = {}) => JSON.stringify({ version: 1, description: 'A policy of this test', ...more });
 
@@ -24,7 +24,7 @@ before(() => {
 });
 after(() => folder.remove());
 
-/** Opens a session; gives a function that sends a request. */
+/** Opens a session; returns a function that sends a request. */
 async function open(gateway) {
     const headers = post();
     const opened = await send(gateway.url, { headers, body: initialize('2025-11-25') });
@@ -107,7 +107,7 @@ describe('other spellings of URIs', () => {
 test('a policy test with another spelling does not exercise a rule', () => {
     const file = join(folder.path, 'untested.json');
     const check = name => {
-        writeFileSync(file, written({ rules: [rule('no-secret', 'deny', ['file:///srv/*'])], tests: [{ description: 'nobody reads it', server: 'm', kind: 'resource', name, expect: 'deny' }] }));
+        writeFileSync(file, written({ rules: [rule('no-secret', 'deny', ['file:///srv/*'])], tests: [{ description: 'no caller may read it', server: 'm', kind: 'resource', name, expect: 'deny' }] }));
         return JSON.parse(spawnSync(binary, ['policy', 'check', file, '--json'], { encoding: 'utf8' }).stdout).map(({ code }) => code);
     };
     assert.deepEqual(check('file:///srv/a'), []);
@@ -177,7 +177,7 @@ describe('canonical URIs in three URL parsers', () => {
     ];
     const built = () => pick(HEADS) + many(3, () => piece() + pick(['/', '/', '', '//'])) + (random() < 0.8 ? piece() : '');
 
-    /** A plain URI, and what may be done to it that some parser undoes. */
+    /** Plain URIs, and mutations of them that some parser reverses. */
     const word = () => pick(['a', 'b', 'Key', '.x', '1@2', 'p+q', 'x;y=z', "it's", '%20', '%C3%A9', '%5B1%5D', '100%25', '~', '*', '%3F']);
     const plain = () =>
         pick(['file:///srv/secret', 'file:///srv/secret/', 'file:///srv/', 'file:///', 'http://h/', 'https://h:8443/', 'x://h/', 'x:///', 'x:', 'urn:a:']) +
@@ -201,14 +201,14 @@ describe('canonical URIs in three URL parsers', () => {
             try {
                 uri = pick(MUTATIONS)(uri);
             } catch {
-                // escapes that are no UTF-8 any more stay as they are
+                // escapes that are not valid UTF-8 any more are kept
             }
         }
         return uri;
     }
     const make = () => (random() < 0.3 ? built() : mutated());
 
-    /** What a server with WHATWG URLs would open; null: refused. */
+    /** The resource that a server with WHATWG URLs would open; null: refused. */
     function whatwg(uri) {
         if (!URL.canParse(uri)) return null;
         const url = new URL(uri);

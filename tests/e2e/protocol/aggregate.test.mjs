@@ -1,4 +1,4 @@
-// Several servers behind one endpoint, seen by real clients over every transport, on both sides.
+// Several servers behind one endpoint, with real clients, over every transport on both sides.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { mkdirSync, readdirSync, realpathSync, rmSync } from 'node:fs';
@@ -36,7 +36,7 @@ const handlers = {
 
 const wrapFor = server => uri => `postern://${server}/${uri}`;
 
-/** Every tool of every server appears under its prefixed name, with the server's own schema. */
+/** Every tool of every server appears under its prefixed name, with the schema of the server. */
 async function listsTools(peer, names) {
     const listed = new Map((await peer.tools()).map(tool => [tool.name, tool]));
     for (const name of names) {
@@ -76,7 +76,7 @@ async function rawTools({ command, args, env }) {
     throw new Error(`${command} ended without listing its tools`);
 }
 
-/** Every tool of the server is called; the table has to cover all that are listed. */
+/** Calls every tool of the server; the table has to cover every listed tool. */
 async function callsTools(peer, server, table) {
     for (const [tool, args, check] of table) {
         const result = await peer.call(`${server}__${tool}`, args);
@@ -164,7 +164,7 @@ async function logs(peer, server) {
     for (const { params } of infos()) assert.match(params.logger, new RegExp(server));
 }
 
-/** SDK 1 loses a progress notification that comes in one piece with the result, so the last one may be missing. */
+/** SDK 1 loses a progress notification that arrives in one piece with the result, so the last one may be missing. */
 async function reportsProgress(peer, server) {
     const seen = [];
     await peer.text(`${server}__trigger-long-running-operation`, { duration: 0.4, steps: 4 }, { onprogress: ({ progress, total }) => seen.push([progress, total]) });

@@ -1,5 +1,5 @@
-// Answers of servers that are not valid, or that do not say which request they answer: a request fails at once if only that one
-// can be meant, and is not harmed otherwise. The same for callers' answers to the questions of servers.
+// Answers of servers that are invalid or do not say which request they answer: a request fails at once if it is the only one that the
+// answer can belong to, and is not affected otherwise. The same holds for answers of callers to questions of servers.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
@@ -8,12 +8,12 @@ import { resultText, Session } from '../raw.mjs';
 
 const scribe = peerPath('scribe');
 const SOON_MS = 10_000;
-const LONG = { timeout: '40s', start_timeout: '40s' }; // nothing here waits for these
+const LONG = { timeout: '40s', start_timeout: '40s' }; // no test reaches these
 const BOM = '\ufeff';
 const OK = '{"content":[{"type":"text","text":"fine"}]}';
 const LARGE = '{"content":[{"type":"text","text":"FILL"}]}';
 
-/** What a server says → what its log line has in it. The one request that is outstanding fails. */
+/** Message of a server → pattern of its log line. The only outstanding request fails. */
 const INVALID = {
     'an id as a string': ['{"jsonrpc":"2.0","id":"ID","result":{}}', 'no request has the id ."\\d+'],
     'another id': ['{"jsonrpc":"2.0","id":9ID000,"result":{}}', 'no request has the id 9\\d+000'],
@@ -42,7 +42,7 @@ const INVALID = {
     'more than limits.max_message with the id last': [`{"result":${LARGE},"jsonrpc":"2.0","id":ID}`, 'larger than 65536 bytes']
 };
 
-/** What is not meant as an answer, or was meant for another request, → the log line about it. */
+/** Messages that are not answers, or answers to another request → pattern of the log line. */
 const HARMLESS = {
     'a notification that breaks off': ['{"jsonrpc":"2.0","method":"notifications/message","params":{', /server sent an invalid message/g],
     'a notification with a list as params': ['{"jsonrpc":"2.0","params":[],"method":"notifications/message"}', /server sent an invalid message/g],
@@ -52,8 +52,8 @@ const HARMLESS = {
 const HARMLESS_IN_COMMON = {
     'a line of a log in JSON': ['{"level":"error","error":"connection lost","result":null}', /server sent an invalid message/g],
     'a list of no messages': ['[1, 2', /server sent an invalid message/g],
-    'a late answer': ['{"jsonrpc":"2.0","id":1,"result":{}}', /answer to no request of ours/g],
-    'a late answer with its id as a string': ['{"jsonrpc":"2.0","id":"1","result":{}}', /answer to no request of ours/g],
+    'a late answer': ['{"jsonrpc":"2.0","id":1,"result":{}}', /late answer ignored/g],
+    'a late answer with its id as a string': ['{"jsonrpc":"2.0","id":"1","result":{}}', /late answer ignored/g],
     'a late answer that is not valid': ['{"jsonrpc":"2.0","id":1,"result":null}', /server sent an invalid message/g],
     'a text above limits.max_message': ['FILL', /server sent a message that is too large/g]
 };
@@ -82,7 +82,7 @@ after(async () => {
 
 const count = pattern => gateway.log().match(pattern)?.length ?? 0;
 
-/** Lets the server write the text in place of an answer; `logged` is given once more lines match than before. */
+/** Lets the server write the text in place of an answer; waits until more lines match `logged` than before. */
 async function writes([server, where], text, logged) {
     const before = logged ? count(logged) : 0;
     const answer = session.call(`${server}__write`, { text, where });
@@ -90,7 +90,7 @@ async function writes([server, where], text, logged) {
     return { answer };
 }
 
-/** The server answers everything that is open. */
+/** Lets the server answer all outstanding requests. */
 const release = (server, count) => session.call(`${server}__release`, { count });
 
 for (const [way, server, where] of [
@@ -100,7 +100,7 @@ for (const [way, server, where] of [
     ['on the stream of a POST', 'http', 'stream'],
     ['on the standalone stream', 'http', 'standalone']
 ]) {
-    const own = server === 'http' && where !== 'standalone'; // only one request can be meant, however many there are
+    const own = server === 'http' && where !== 'standalone'; // the stream belongs to a single request
     describe(`invalid answers ${way}`, () => {
         for (const [what, [text, detail]] of Object.entries(INVALID))
             test(`an invalid answer fails its request: ${what}`, async () => {
@@ -257,7 +257,7 @@ describe('invalid answers of callers', () => {
             assert.equal(message.method, 'sampling/createMessage');
             const { status, body } = await caller.post(`{"jsonrpc":"2.0","id":${message.id},${members}}`);
             assert.equal(status, 400);
-            assert.equal(JSON.parse(body).id, null, 'the id is of the question, and not of a request of the caller');
+            assert.equal(JSON.parse(body).id, null, 'the id belongs to the question and not to a request of the caller');
             const answer = await soon(stream.message(), 'the answer');
             assert.deepEqual(JSON.parse(resultText(answer.message)), { code: -32603, message: "the caller's answer is not valid" });
             await caller.delete();

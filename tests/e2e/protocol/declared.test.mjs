@@ -1,4 +1,4 @@
-// What callers and servers declare in the handshake reaches the other side: capabilities, instructions, roots.
+// Declarations of callers and servers in the handshake reach the other side: capabilities, instructions, roots.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
@@ -11,10 +11,10 @@ import { policyRule } from '../policy.mjs';
 import { post, reply, resultText, send } from '../raw.mjs';
 
 const mirror = peerPath('mirror');
-const TOOLS = ['--tools', '["greeting","ask","ask_later","heard"]'];
+const TOOLS = ['--tools', '["greeting","ask","ask_later","received"]'];
 const server = (isolation, ...args) => ({ command: mirror, args: [...TOOLS, ...args], isolation });
 const rule = (id, more) => policyRule(id, 'allow', { servers: ['*'], kinds: ['*'], names: ['*'], ...more });
-// ann and ben may do everything, dora nothing that there is, eve is in no rule.
+// ann and ben may do everything, dora may call a tool that does not exist, and no rule names eve.
 const rules = [
     rule('all', { subjects: ['user:bearer:ann', 'user:bearer:ben', 'user:bearer:cleo'] }),
     rule('dora', { subjects: ['user:bearer:dora'], kinds: ['tool'], names: ['no-such-tool'] })
@@ -48,7 +48,7 @@ async function open(gateway, subject, capabilities, version = '2025-11-25') {
     return session;
 }
 
-/** A client of the SDK, which answers what it is asked by `answers`: method -> function of the params. */
+/** A client of the SDK that answers requests with `answers`: method -> function of the params. */
 async function connect(gateway, subject, capabilities, answers = {}, options = {}) {
     const client = new ClientV1({ name: 'sdk', version: '1' }, { capabilities, ...options });
     const heard = [];
@@ -57,7 +57,7 @@ async function connect(gateway, subject, capabilities, answers = {}, options = {
     const headers = subject && { authorization: `Bearer ${secrets[subject]}` };
     await client.connect(new HttpTransportV1(new URL(gateway.url), { requestInit: { headers } }));
     const call = async (name, args = {}) => (await client.callTool({ name, arguments: args }, undefined, { timeout: 30_000 })).content[0].text;
-    /** What the server got when it asked. */
+    /** The answer that the server received to its question. */
     const asked = async (name, method, params) => {
         const { result, error } = JSON.parse(await call(`${name}__ask`, { method, params: params && JSON.stringify(params) }));
         return error ?? result;
@@ -123,7 +123,7 @@ describe('tasks that callers run for servers', () => {
         await peer.end();
     });
 
-    /** A client whose questions become tasks named after what they are about. */
+    /** A client that turns questions into tasks whose id is the system prompt of the question. */
     const host = async (capabilities = TASKS) => {
         const got = [];
         const task = taskId => ({ taskId, status: 'working', createdAt: '2026-01-01T00:00:00Z', lastUpdatedAt: '2026-01-01T00:00:00Z', ttl: null });
@@ -168,7 +168,7 @@ describe('tasks that callers run for servers', () => {
         await peer.sample('two', 't2');
         for (const taskId of ['t1', 't2', 'other'])
             await peer.client.notification({ method: 'notifications/tasks/status', params: { taskId, status: 'completed', createdAt: 'x', lastUpdatedAt: 'x', ttl: null } });
-        const statuses = async name => (await peer.call(`${name}__heard`)).split('\n').map(JSON.parse).filter(({ method }) => method === 'notifications/tasks/status').map(({ params }) => params.taskId);
+        const statuses = async name => (await peer.call(`${name}__received`)).split('\n').map(JSON.parse).filter(({ method }) => method === 'notifications/tasks/status').map(({ params }) => params.taskId);
         assert.deepEqual([await statuses('one'), await statuses('two')], [['t1'], ['t2']]);
         await peer.end();
     });
@@ -259,7 +259,7 @@ describe('roots of callers at a shared server', () => {
     const withRoots = (subject, capabilities = { roots: { listChanged: true } }) =>
         connect(gateway, subject, capabilities, { 'roots/list': () => ({ roots: [{ uri: `file:///home/${subject}` }] }) });
     const seen = async peer => (await peer.asked('shared', 'roots/list')).roots.map(({ uri }) => uri);
-    const changes = async peer => (await peer.call('shared__heard')).split('\n').filter(text => text.includes('roots/list_changed')).length;
+    const changes = async peer => (await peer.call('shared__received')).split('\n').filter(text => text.includes('roots/list_changed')).length;
 
     test('roots reach a shared server while one identity uses it and are withdrawn when another one does', async () => {
         const ann = await withRoots('ann');
@@ -268,7 +268,7 @@ describe('roots of callers at a shared server', () => {
         assert.deepEqual(await seen(more), ['file:///home/ann']);
         const before = await changes(ann);
         const ben = await withRoots('ben');
-        assert.equal(await changes(ben), before + 1, 'it is told before ben can call it');
+        assert.equal(await changes(ben), before + 1, 'the server is notified before ben can call it');
         assert.deepEqual([await seen(ben), await seen(ann)], [[], []]);
         await ben.end();
         assert.deepEqual(await seen(ann), ['file:///home/ann']);
@@ -306,7 +306,7 @@ describe('roots of callers at a shared server', () => {
         const before = await changes(ann);
         const file = join(folder.path, 'later');
         await ann.call('shared__ask_later', { method: 'roots/list', file });
-        await until(() => existsSync(file), 20_000, 'the response'); // without a call, in which it would be asked
+        await until(() => existsSync(file), 20_000, 'the response'); // without a call, during which the roots would be requested
         assert.deepEqual(JSON.parse(readFileSync(file)).result, { roots: [] });
         await ann.client.sendRootsListChanged();
         assert.equal(await changes(ann), before);

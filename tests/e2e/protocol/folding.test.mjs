@@ -1,5 +1,5 @@
-// Servers that ignore the case of member names, one in Go and one of ours: what they would read differently from the policy
-// never reaches them. And arguments are those that the method has, whatever a caller calls so.
+// Servers that ignore the case of member names, one in Go and one of these tests: a message that they would read differently from the
+// policy never reaches them. And only members that the method defines as arguments are treated as such.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -28,8 +28,8 @@ const written = (all = rules) => JSON.stringify({ version: 1, description: 'A po
 const ref = '"ref":{"type":"ref/prompt","name":"review"}';
 
 /**
- * Each: what it is, the method, the parameters as text, what a server that ignores case makes of them, and how the gateway
- * refuses. Of "TASK" the caller has a task, and "theirs" is somebody else's.
+ * Each attack: its name, the method, the parameters as text, the effect at a server that ignores case, and the reason of the refusal
+ * by the gateway. "TASK" is a task of the caller, and "theirs" is a task of another caller.
  */
 const attacks = [
     ['another tool by "Name"', 'tools/call', '{"name":"get_repo","Name":"delete_repo","arguments":{"owner":"acme"}}', /delete_repo owner=acme/, 'invalid_params'],
@@ -52,7 +52,7 @@ const attacks = [
     ['a task of another caller by a kelvin sign', 'tasks/cancel', '{"taskId":"TASK","tas\u212aId":"theirs"}', /"statusMessage":"theirs"/, 'invalid_params']
 ];
 
-/** What a server alone writes when it gets a request, up to its response. */
+/** The output of a server without the gateway for a request, up to its response. */
 async function alone({ command, args }, method, params) {
     const child = spawn(command, args, { stdio: ['pipe', 'pipe', 'inherit'] });
     const exited = once(child, 'exit');
@@ -92,7 +92,7 @@ for (const [kind, server] of [['Go', () => ({ command: goServer, args: [] })], [
                 assert.match(await alone(server(), method, params), executed, 'the server alone would do it');
                 const answer = await ask(method, params.replace('TASK', taskId));
                 assert.equal(outcome(answer), refusal, JSON.stringify(answer));
-                assert.match(answer.error.message, refusal === 'denied' ? /^Denied by policy/ : /differs in case only/);
+                assert.match(answer.error.message, refusal === 'denied' ? /^Denied by policy/ : /differs only in case/);
             });
 
         test('a member of params whose name contains U+0000 is refused', async () => {

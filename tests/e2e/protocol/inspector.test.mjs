@@ -1,4 +1,4 @@
-// The Inspector's command line as a client, over each transport it has.
+// The command line of the Inspector as a client, over each of its transports.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -11,7 +11,7 @@ const mcpServers = { everything: stdioServer.everything(), fixture: stdioServer.
 const directory = temporaryDirectory();
 after(directory.remove);
 
-/** Runs the Inspector once and gives what it printed, parsed; it keeps its files in the temporary directory. */
+/** Runs the Inspector once and returns its output, parsed; its files are in the temporary directory. */
 function inspect(target, ...args) {
     const env = { ...process.env, HOME: directory.path };
     return new Promise((resolve, reject) => {
@@ -34,7 +34,7 @@ const targets = {
     stdio: () => ['--config', inspectorConfig(writeConfig(directory.path, { mcpServers })), '--server', 'postern']
 };
 
-/** A configuration of the Inspector itself: a --config on its command line would be its own. */
+/** A configuration file of the Inspector: it would take a --config on its command line as its own option. */
 function inspectorConfig(config) {
     const path = join(directory.path, 'inspector.json');
     writeFileSync(path, JSON.stringify({ mcpServers: { postern: { command: binary, args: ['serve', '--stdio', '--config', config] } } }));

@@ -1,4 +1,4 @@
-// Large results: byte for byte over every transport and face, and what ends in the middle of one.
+// Large results: byte for byte over every transport and face, and interruptions in the middle of a result.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -15,7 +15,7 @@ const server = peerPath('bulk');
 const WAIT_MS = 20_000;
 const MB = 1 << 20;
 
-/** Servers by transport; `start` gives the entry of the configuration and how to end what is behind it. */
+/** Servers by transport: the arguments of the peer, if it listens, and the entry of the configuration. */
 const transports = {
     'stdio, lines': { entry: () => ({ command: server }), lines: true },
     'stdio, Content-Length': { entry: () => ({ command: server, args: ['--counted'] }) },
@@ -33,11 +33,11 @@ async function startServer(transport, more = {}) {
 const call = (args, { id = 7, meta } = {}) => ({ jsonrpc: '2.0', id, method: 'tools/call', params: { name: 'b__make', arguments: args, ...(meta && { _meta: meta }) } });
 const withProgress = { meta: { progressToken: 1 } };
 
-/** White space means nothing outside of strings, and these results have none inside. */
+/** White space is insignificant outside of strings, and the strings of these results do not contain any. */
 const packed = text => text.replaceAll(/[ \r\n]/g, '');
 const expected = ({ bytes, form }, id = 7) => packed(`{"jsonrpc":"2.0","id":${id},"result":${bulk(bytes, form).replaceAll('"uri":"bulk:', '"uri":"postern://b/bulk:')}}`);
 
-/** Too large to be shown whole when they differ. */
+/** Compares texts that are too large to be printed when they differ. */
 function assertSame(got, args, id) {
     const [a, b] = [packed(got), expected(args, id)];
     if (a === b) return;
@@ -50,7 +50,7 @@ function assertSame(got, args, id) {
 const answerIn = ({ headers, body }) =>
     headers['content-type'].startsWith('application/json') ? body : body.trimEnd().split('\n\n').at(-1).split('\n').filter(line => line.startsWith('data: ')).map(line => line.slice(6)).join('\n');
 
-/** A caller of a stdio gateway: `ask(message)` gives the text of the answer. */
+/** A caller of a stdio gateway: `ask(message)` resolves with the text of the answer. */
 function stdioCaller(config) {
     const directory = temporaryDirectory();
     const child = spawn(binary, ['serve', '--stdio', '--config', writeConfig(directory.path, config)], { stdio: ['pipe', 'pipe', 'ignore'], env: { ...process.env, POSTERN_STATE: directory.path } });
@@ -87,7 +87,7 @@ for (const transport of Object.keys(transports)) {
         let behind, gateway, session;
         before(async () => {
             behind = await startServer(transport);
-            gateway = await startGateway({ mcpServers: { b: behind.entry }, timeouts: { stream_after: '1m' } }); // JSON, however busy the machine is
+            gateway = await startGateway({ mcpServers: { b: behind.entry }, timeouts: { stream_after: '1m' } }); // answers are JSON, even on a busy machine
             session = await Session.open(gateway.url);
         });
         after(async () => {
@@ -195,7 +195,7 @@ for (const transport of Object.keys(transports)) {
                 const answer = session.post(call(made));
                 await begun(made);
                 const cancel = () => session.post({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: 7 } });
-                if (round % 2) go(made); // both at once: the rest may be on its way, or being read
+                if (round % 2) go(made); // both at once: the rest may be in transit, or being read
                 await cancel();
                 go(made);
                 await answer;

@@ -1,4 +1,4 @@
-// Large messages of callers: read off the loop, in order, forwarded byte for byte, and no burden to anybody else.
+// Large messages of callers: parsed by workers, in order, forwarded byte for byte, and without delaying other callers.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -72,7 +72,7 @@ for (const transport of ['stdio', 'http']) {
 describe('large messages', () => {
     let gateway, session, neighbour;
     before(async () => {
-        gateway = await startGateway({ mcpServers: { m: { command: mirror } }, timeouts: { stream_after: '5m' } }); // answers are JSON, however busy the machine is
+        gateway = await startGateway({ mcpServers: { m: { command: mirror } }, timeouts: { stream_after: '5m' } }); // answers are JSON, even on a busy machine
         session = await Session.open(gateway.url, { version: '2025-03-26' });
         neighbour = await Session.open(gateway.url);
         await neighbour.call('m__mirror');
@@ -95,7 +95,7 @@ describe('large messages', () => {
             assert.ok(held <= 0.5, `one call waited for ${held} of the time it took to read the message`);
         });
 
-    /** The part of the time that the gateway takes for the body which the longest of the neighbour's calls takes. */
+    /** The longest call of a neighbour as a fraction of the time that the gateway takes for the body. */
     async function holdUp(body) {
         const { sent, answer } = postLarge(session, body);
         let over = false, longest = 0;
@@ -174,7 +174,7 @@ test('the gateway stops while it reads large messages', async () => {
 });
 
 test('a policy judges large arguments up to its limit', async () => {
-    const rule = { id: 'fine', effect: 'allow', description: 'only what is fine', tenants: ['*'], subjects: ['*'], servers: ['m'], kinds: ['tool'], names: ['mirror'], when: { '/kind': { eq: 'fine' } } };
+    const rule = { id: 'fine', effect: 'allow', description: 'only if the kind is fine', tenants: ['*'], subjects: ['*'], servers: ['m'], kinds: ['tool'], names: ['mirror'], when: { '/kind': { eq: 'fine' } } };
     const policy = { version: 1, description: 'A policy of this test', rules: [rule] };
     const gateway = await startGateway({ policy: 'policy.json', mcpServers: { m: { command: mirror } } }, [], { files: { 'policy.json': policy } });
     try {

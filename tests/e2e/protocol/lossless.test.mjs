@@ -1,4 +1,4 @@
-// What passes through the gateway byte for byte, and the little that is changed: names and resource URIs.
+// Messages pass through the gateway byte for byte, except names and resource URIs.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { text } from 'node:stream/consumers';
@@ -15,11 +15,11 @@ const mirrorServer = (...tools) => ({ command: mirror, args: tools.length ? ['--
 const ODD = String.raw`{"z":1e400,"a":12345678901234567890,"n":[1.0,0.10,-0,1E5,1.00,-1e-07,[ ],{ }],"s":"\u00e9\ud83d\ude00\/\\n\u2028 é😀 ` + '\u2028' + String.raw`","":{"$ref":"#"} , "nested":{"b":{},"a":[null,true]}}`;
 const PRETTY = '{\n  "a": 1.0,\r\n  "list": [\n    1,\n\t2\n  ]\n}';
 
-const timeouts = { stream_after: '5m' }; // answers are JSON, however busy the machine is
+const timeouts = { stream_after: '5m' }; // answers are JSON, even on a busy machine
 
 const onOneLine = text => text.replace(/[\r\n]/g, ' ');
 
-/** Posts a request given as text and gives the text of the body. */
+/** Posts a request given as text and returns the text of the body. */
 async function exchange(session, method, params, id = '7') {
     const answer = await session.post(`{"jsonrpc":"2.0","id":${id},"method":"${method}","params":${params}}`);
     assert.equal(answer.status, 200, answer.body);
@@ -29,7 +29,7 @@ async function exchange(session, method, params, id = '7') {
 const callParams = (name, args) => `{"name":${JSON.stringify(name)},"arguments":${args}}`;
 const answered = (id, result) => `{"jsonrpc":"2.0","id":${id},"result":${result}}`;
 
-/** Lets the server m answer with this text as its result and gives the text that arrives. */
+/** Lets the server m answer with this text as its result and returns the text that arrives. */
 const replied = async (session, raw) => exchange(session, 'tools/call', callParams('m__reply', JSON.stringify({ raw })));
 
 for (const transport of ['stdio', 'http']) {
@@ -189,7 +189,7 @@ describe('resource URIs of a server with a prefix', () => {
     }
 });
 
-// Where the protocol has a resource URI it is wrapped, and nowhere else. `@` marks those.
+// A resource URI is wrapped where the protocol defines one, and nowhere else. `@` marks those places.
 describe('members that are resource URIs', () => {
     const LINK = '{"type":"resource_link","uri":"@x:///a","name":"n"}', EMBEDDED = '{"uri":"x:///b","type":"resource","resource":{"uri":"@x:///a","text":"x:///a"}}';
     const NONE = '{"type":"text","text":"t","uri":"x:///a","resource":{"uri":"x:///b"}},{"type":"image","data":"","mimeType":"a/b","uri":"x:///a"},{"uri":"x:///a","resource":{"uri":"x:///a"}},[{"type":"resource_link","uri":"x:///a"}],{"type":"resource_link","resource":{"uri":"x:///a"}},{"type":"Resource_Link","uri":"x:///a"}';
@@ -228,7 +228,7 @@ describe('members that are resource URIs', () => {
     after(() => gateway?.stop());
 
     const params = { 'prompts/get': { name: 't__ask' }, 'resources/read': { uri: 'postern://t/x:///one' }, 'completion/complete': { ref: { type: 'ref/prompt', name: 't__ask' }, argument: { name: 'a', value: '' } } };
-    /** Lets the server answer the method with the text and gives the text that arrives. */
+    /** Lets the server answer the method with the text and returns the text that arrives. */
     async function answer(method, member) {
         if (method === 'tools/call' && member.startsWith('"error"')) return exchange(session, method, callParams('t__refuse', JSON.stringify({ raw: member.slice('"error":'.length) })));
         if (method === 'tools/call') return exchange(session, method, callParams('t__say', JSON.stringify({ raw: member.slice('"result":'.length) })));
@@ -258,14 +258,14 @@ describe('members that are resource URIs', () => {
                 assert.equal(data, `{"jsonrpc":"2.0","id":${message.id},"method":"${method}","params":{${wrapped(text).replace('"message":"m"', '"message":"[t] m"')}}}`);
                 const echoed = `{"content":${LINK},"contents":[{"uri":"postern://t/x:///a"}]}`;
                 await session.post(`{"jsonrpc":"2.0","id":${message.id},"result":${echoed}}`);
-                assert.ok(resultText(await session.call('t__heard', { about: '"q"' })).endsWith(`"result":${echoed}}`));
+                assert.ok(resultText(await session.call('t__received', { about: '"q"' })).endsWith(`"result":${echoed}}`));
             }
         });
     test('arguments of callers are not wrapped', async () => {
         const args = `{"raw":"{}","content":[{"type":"resource_link","uri":"postern://t/x:///a"}],"uri":"postern://t/x:///a"}`;
         await session.call('t__next', { method: 'prompts/get', raws: ['"result":{"messages":[]}'] });
         await exchange(session, 'prompts/get', callParams('t__ask', args));
-        assert.ok(resultText(await session.call('t__heard', { about: 'resource_link' })).endsWith(`"params":${callParams('ask', args)}}`));
+        assert.ok(resultText(await session.call('t__received', { about: 'resource_link' })).endsWith(`"params":${callParams('ask', args)}}`));
     });
 });
 

@@ -1,4 +1,4 @@
-// What notifications say arrives whole, in both directions: only the ids that each side has its own of are exchanged.
+// Notifications arrive unchanged in both directions, except for ids that differ between the two sides, which are translated.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
@@ -18,7 +18,7 @@ const task = id => `{"task":{"taskId":"${id}","status":"working","createdAt":"20
 let gateway;
 before(async () => {
     const server = { command: teller, args: [CAPABILITIES] };
-    const timeouts = { stream_after: '5m' }; // answers are JSON, however busy the machine is
+    const timeouts = { stream_after: '5m' }; // answers are JSON, even on a busy machine
     gateway = await startGateway({ timeouts, mcpServers: { t: server, own: { ...server, isolation: 'session' } } });
 });
 after(() => gateway?.stop());
@@ -27,8 +27,8 @@ const open = () => Session.open(gateway.url, { capabilities: { sampling: {}, eli
 let nextId = 1000;
 const request = (method, params, id = nextId++) => ({ jsonrpc: '2.0', id, method, params });
 const calling = (session, name, args, more) => session.postStream(request('tools/call', { name, arguments: args, ...more }));
-/** The first message that the server heard and that contains this. */
-const heard = async (session, about, server = 't') => resultText(await session.call(`${server}__heard`, { about }));
+/** The first message received by the server that contains this text. */
+const received = async (session, about, server = 't') => resultText(await session.call(`${server}__received`, { about }));
 const create = async (session, id, more = {}) => (await session.request('tools/call', { name: 't__say', arguments: { raw: task(id) }, task: {}, ...more })).result.task.taskId;
 
 describe('notifications of callers', () => {
@@ -38,10 +38,10 @@ describe('notifications of callers', () => {
     for (const [name, rest] of Object.entries({ 'its reason and all other members': String.raw`"reason":"no \u0041 longer",${MORE}`, nothing: '' }))
         test(`a cancellation reaches its server with ${name}`, async () => {
             const events = await calling(session, 't__hang', { key: name, raws: [notification('progress', '{"progressToken":@token,"progress":1}')] }, { _meta: { progressToken: 'p' } });
-            await events.message(); // so it is there
+            await events.message(); // so the server has the call
             const params = id => `{${rest}${rest && ','}"requestId":${id}}`;
             await session.post(notification('cancelled', params(nextId - 1)));
-            const seen = await heard(session, 'notifications/cancelled');
+            const seen = await received(session, 'notifications/cancelled');
             const [, id] = /"requestId":(\d+)/.exec(seen);
             assert.equal(seen, notification('cancelled', params(id)));
             assert.equal(await events.message(), undefined);
@@ -51,14 +51,14 @@ describe('notifications of callers', () => {
         const events = await calling(gone, 't__hang', { key: 'gone', raws: [notification('progress', '{"progressToken":@token,"progress":1}')] }, { _meta: { progressToken: 'p' } });
         await events.message();
         await gone.delete();
-        assert.match(await heard(session, 'notifications/cancelled'), /"params":\{"requestId":\d+,"reason":"The session ended"\}\}$/);
+        assert.match(await received(session, 'notifications/cancelled'), /"params":\{"requestId":\d+,"reason":"The session ended"\}\}$/);
     });
     test('progress of the answer to a question reaches the server', async () => {
         const events = await calling(session, 't__hang', { key: 'q', raws: [question('q', 'sampling/createMessage', '{"messages":[],"maxTokens":1,"_meta":{"progressToken":"theirs"}}')] });
         const { message } = await events.message();
         const params = token => String.raw`{"message":"\u0041","progressToken":${token},"progress":0.50,"total":1E1,${MORE}}`;
         await session.post(notification('progress', params(message.params._meta.progressToken)));
-        assert.equal(await heard(session, 'notifications/progress'), notification('progress', params('"theirs"')));
+        assert.equal(await received(session, 'notifications/progress'), notification('progress', params('"theirs"')));
         await session.post({ jsonrpc: '2.0', id: message.id, result: {} });
         await session.call('t__answer', { key: 'q', raw: '{}' });
     });
@@ -66,14 +66,14 @@ describe('notifications of callers', () => {
         for (const [method, params] of [['progress', '{"progressToken":"none-asked","progress":1}'], ['cancelled', '{"requestId":"none-asked"}'], ['tasks/status', '{"taskId":"none-asked","status":"working"}']])
             assert.equal((await session.post(notification(method, params))).status, 202);
         const events = await calling(session, 't__hang', { key: 'mark', raws: [notification('progress', '{"progressToken":@token,"progress":1}')] }, { _meta: { progressToken: 'p' } });
-        await events.message(); // so it is there
+        await events.message(); // so the server has the call
         await session.post(notification('cancelled', `{"requestId":${nextId - 1},"reason":"after none-asked"}`));
-        assert.match(await heard(session, 'none-asked'), /"reason":"after none-asked"/);
+        assert.match(await received(session, 'none-asked'), /"reason":"after none-asked"/);
     });
     test('a change of the roots reaches the server', async () => {
         await session.call('own__say');
         await session.post(notification('roots/list_changed', `{${MORE}}`));
-        assert.equal(await heard(session, 'roots/list_changed', 'own'), notification('roots/list_changed', `{${MORE}}`));
+        assert.equal(await received(session, 'roots/list_changed', 'own'), notification('roots/list_changed', `{${MORE}}`));
     });
 });
 
@@ -81,7 +81,7 @@ describe('notifications of servers', () => {
     let session;
     before(async () => (session = await open()));
 
-    /** Lets the server say something during a call of its own and gives what arrives on the call's stream. */
+    /** Lets the server send messages during a call and returns the messages that arrive on the stream of the call. */
     async function said(raws, count = raws.length, more = {}) {
         const events = await calling(session, 't__say', { raws }, more);
         const texts = [];
@@ -161,13 +161,13 @@ describe('the related task of a message', () => {
         const events = await calling(session, 't__hang', { key: 'r', raws: [question('r2', 'elicitation/create', '{"message":"m","requestedSchema":{},"_meta":{"progressToken":"theirs"}}')] });
         const { message } = await events.message();
         await session.post(notification('progress', `{"progressToken":${message.id},"progress":1,${related(taskId)}}`));
-        assert.equal(await heard(session, 'notifications/progress'), notification('progress', `{"progressToken":"theirs","progress":1,${related('one')}}`));
+        assert.equal(await received(session, 'notifications/progress'), notification('progress', `{"progressToken":"theirs","progress":1,${related('one')}}`));
         await session.post(`{"jsonrpc":"2.0","id":${message.id},"result":{"action":"decline",${related(taskId)}}}`);
-        assert.equal(await heard(session, '"r2"'), `{"jsonrpc":"2.0","id":"r2","result":{"action":"decline",${related('one')}}}`);
+        assert.equal(await received(session, '"r2"'), `{"jsonrpc":"2.0","id":"r2","result":{"action":"decline",${related('one')}}}`);
         await session.post(notification('cancelled', `{"requestId":${nextId - 1},${related(taskId)}}`));
-        assert.ok((await heard(session, 'notifications/cancelled')).endsWith(`,${related('one')}}}`));
+        assert.ok((await received(session, 'notifications/cancelled')).endsWith(`,${related('one')}}}`));
         await session.request('tasks/get', { [RELATED]: 1, taskId, _meta: { [RELATED]: { taskId } } });
-        assert.ok((await heard(session, 'tasks/get')).endsWith(`"taskId":"one","_meta":{"${RELATED}":{"taskId":"one"}}}}`));
+        assert.ok((await received(session, 'tasks/get')).endsWith(`"taskId":"one","_meta":{"${RELATED}":{"taskId":"one"}}}}`));
     });
     test('a related task of another caller does not reach a shared server', async () => {
         const other = await open();
@@ -181,7 +181,7 @@ describe('the related task of a message', () => {
         const events = await calling(other, 't__hang', { key: 'o', raws: [notification('progress', '{"progressToken":@token,"progress":1}')] }, { _meta: { progressToken: 'p' } });
         await events.message();
         await other.post(notification('cancelled', `{"requestId":${nextId - 1},"reason":"mine",${related('one')}}`));
-        assert.match(await heard(session, 'notifications/cancelled'), /"params":\{"requestId":\d+,"reason":"cancelled by the caller"\}\}$/);
+        assert.match(await received(session, 'notifications/cancelled'), /"params":\{"requestId":\d+,"reason":"cancelled by the caller"\}\}$/);
     });
     test('a related task reports progress after its call was answered', async () => {
         const news = await session.get();
@@ -199,16 +199,16 @@ describe('the related task of a message', () => {
 describe('status of a task before the answer that creates it', () => {
     const status = (id, state = 'working', more = '') => notification('tasks/status', `{"taskId":"${id}","status":"${state}"${more}}`);
     const wanted = { task: {} };
-    let ann, bob, annHears, bobHears;
+    let ann, bob, annStream, bobStream;
     before(async () => {
         [ann, bob] = [await open(), await open()];
-        [annHears, bobHears] = [await ann.get(), await bob.get()];
+        [annStream, bobStream] = [await ann.get(), await bob.get()];
     });
-    after(() => [annHears, bobHears].forEach(events => events?.drop()));
+    after(() => [annStream, bobStream].forEach(events => events?.drop()));
 
-    /** What a session has heard on its own stream until now: all that comes before a mark. */
+    /** The messages that a session has received on its stream so far: all those before a mark that is sent now. */
     let marks = 0;
-    async function heardBy(session, events) {
+    async function receivedBy(session, events) {
         const mark = `mark ${++marks}`, all = [];
         await session.request('resources/subscribe', { uri: `postern://t/x:///${marks}` });
         await session.call('t__say', { raws: [notification('resources/updated', `{"uri":"x:///${marks}","mark":"${mark}"}`)] });
@@ -218,7 +218,7 @@ describe('status of a task before the answer that creates it', () => {
             all.push(data);
         }
     }
-    /** A call that asks for a task, once the server has it; `answered` gives the id of the task. */
+    /** A call that asks for a task, once the server has it; `answered` resolves with the id of the task. */
     async function begin(session, key, raws = []) {
         const events = await calling(session, 't__hang', { key, raws: [...raws, notification('progress', '{"progressToken":@token,"progress":1}')] }, { ...wanted, _meta: { progressToken: key } });
         await events.notification('notifications/progress');
@@ -229,12 +229,12 @@ describe('status of a task before the answer that creates it', () => {
         const more = `,${MORE}`;
         const raws = [status('e1', 'submitted', more), status('e1', 'working', more), notification('message', `{"level":"info","data":1,"logger":"l","_meta":{"${RELATED}":{"taskId":"e1"}}}`), status('e1', 'completed', more)];
         const { taskId } = (await ann.request('tools/call', { name: 't__say', arguments: { raws, raw: task('e1') }, ...wanted })).result.task;
-        const told = await heardBy(ann, annHears);
+        const told = await receivedBy(ann, annStream);
         assert.deepEqual(told, raws.map(text => text.replace('"e1"', `"${taskId}"`).replace('"l"', '"t/l"')));
-        assert.deepEqual(await heardBy(bob, bobHears), []);
+        assert.deepEqual(await receivedBy(bob, bobStream), []);
         await bob.call('t__say', { raws: [status('e1', 'failed')] });
-        assert.deepEqual(await heardBy(ann, annHears), [status(taskId, 'failed')]);
-        assert.deepEqual(await heardBy(bob, bobHears), []);
+        assert.deepEqual(await receivedBy(ann, annStream), [status(taskId, 'failed')]);
+        assert.deepEqual(await receivedBy(bob, bobStream), []);
     });
     test('an early task status arrives after the answer that creates the task', async () => {
         const events = await stream(`${gateway.origin}/sse`, { headers: { accept: 'text/event-stream' } });
@@ -253,11 +253,11 @@ describe('status of a task before the answer that creates it', () => {
         await bob.call('t__say', { raws: [status('e3', 'completed')] });
         await bob.call('t__answer', { key: 'b', raw: task('e4') });
         const bobs = await second.answered();
-        assert.deepEqual(await heardBy(bob, bobHears), [status(bobs)]);
+        assert.deepEqual(await receivedBy(bob, bobStream), [status(bobs)]);
         await bob.call('t__answer', { key: 'a', raw: task('e3') });
         const anns = await first.answered();
-        assert.deepEqual(await heardBy(ann, annHears), [status(anns), status(anns, 'completed')]);
-        assert.deepEqual(await heardBy(bob, bobHears), []);
+        assert.deepEqual(await receivedBy(ann, annStream), [status(anns), status(anns, 'completed')]);
+        assert.deepEqual(await receivedBy(bob, bobStream), []);
     });
     test('an early task status is dropped with the last call that may have created the task', async () => {
         for (const [id, raw] of [['e5', '{"content":[]}'], ['e6', task('e9')]]) {
@@ -265,17 +265,17 @@ describe('status of a task before the answer that creates it', () => {
             await ann.call('t__answer', { key: 'a', raw });
             await call.answered().catch(() => undefined);
             await create(bob, id);
-            assert.deepEqual(await heardBy(ann, annHears), []);
-            assert.deepEqual(await heardBy(bob, bobHears), []);
+            assert.deepEqual(await receivedBy(ann, annStream), []);
+            assert.deepEqual(await receivedBy(bob, bobStream), []);
         }
-        await ann.call('t__say', { raws: [status('e7')] }); // nobody waits for a task
+        await ann.call('t__say', { raws: [status('e7')] }); // no call waits for a task
         await create(ann, 'e7');
-        assert.deepEqual(await heardBy(ann, annHears), []);
+        assert.deepEqual(await receivedBy(ann, annStream), []);
     });
     test('an early task status is kept for the newest 100', async () => {
         const raws = Array.from({ length: 130 }, (_, i) => status('e8', 'working', `,"n":${i}`));
         const { taskId } = (await ann.request('tools/call', { name: 't__say', arguments: { raws, raw: task('e8') }, ...wanted })).result.task;
-        assert.deepEqual(await heardBy(ann, annHears), raws.slice(30).map(text => text.replace('e8', taskId)));
+        assert.deepEqual(await receivedBy(ann, annStream), raws.slice(30).map(text => text.replace('e8', taskId)));
     });
 });
 
@@ -309,7 +309,7 @@ describe('lists of tasks', () => {
         await list(session, `{${more('"mine"')}}`);
         for (const cursor of ['', '"cursor":"c\\u0031",']) {
             let seen;
-            do seen = await heard(session, 'tasks/list');
+            do seen = await received(session, 'tasks/list');
             while (!seen.includes('later'));
             assert.ok(seen.endsWith(`"params":{${cursor}${more(/"progressToken":(\d+)/.exec(seen)[1])}}}`), seen);
         }
@@ -320,26 +320,26 @@ describe('lists of tasks', () => {
 describe('messages of a known task', () => {
     test('log messages and questions of a task reach only its owner', async () => {
         const [ann, bob] = [await open(), await open()];
-        const [annHears, bobHears] = [await ann.get(), await bob.get()];
+        const [annStream, bobStream] = [await ann.get(), await bob.get()];
         const taskId = await create(ann, 'k1');
         const related = id => `"_meta":{"${RELATED}":{"taskId":"${id}"}}`;
         const log = (data, id) => notification('message', `{"level":"info","data":"${data}","logger":"t/l"${id ? `,${related(id)}` : ''}}`);
         const raws = [log('mine', 'k1'), log('unknown', 'k2'), log('all')].map(text => text.replace('t/l', 'l'));
         const events = await calling(bob, 't__say', { raws });
         assert.equal((await events.message()).data, log('all'));
-        for (const text of [log('mine', taskId), log('all')]) assert.equal((await annHears.message()).data, text);
+        for (const text of [log('mine', taskId), log('all')]) assert.equal((await annStream.message()).data, text);
 
         const asked = id => question(id, 'elicitation/create', `{"message":"m","requestedSchema":{},${related('k1')}}`);
         assert.ok((await bob.call('t__say', { raws: [asked('k3')] })).result);
-        assert.match(await heard(bob, '"k3"'), /"error"|"cancel"/); // the owner does not call, so it cannot be asked
+        assert.match(await received(bob, '"k3"'), /"error"|"cancel"/); // the owner does not call, so it cannot be asked
         const call = await calling(ann, 't__hang', { key: 'k', raws: [notification('progress', '{"progressToken":@token,"progress":1}')] }, { _meta: { progressToken: 'k' } });
         await call.message();
         assert.ok((await bob.call('t__say', { raws: [asked('k4')] })).result);
         const { message } = await call.message();
         assert.deepEqual([message.method, message.params._meta[RELATED].taskId], ['elicitation/create', taskId]);
         await ann.post({ jsonrpc: '2.0', id: message.id, result: { action: 'decline' } });
-        assert.match(await heard(bob, '"k4"'), /"decline"/);
+        assert.match(await received(bob, '"k4"'), /"decline"/);
         await ann.call('t__answer', { key: 'k', raw: '{}' });
-        [annHears, bobHears].forEach(stream => stream.drop());
+        [annStream, bobStream].forEach(stream => stream.drop());
     });
 });

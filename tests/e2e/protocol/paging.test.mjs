@@ -1,4 +1,4 @@
-// Lists in pages, cursors, and who hears when a list changes.
+// Lists in pages, cursors, and the sessions that are notified when a list changes.
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -26,14 +26,14 @@ async function pages(session, method, member, key) {
 
 const toolNames = async session => (await pages(session, 'tools/list', 'tools', 'name')).flat();
 
-/** Collects the methods of the notifications that come on the session's GET stream. */
+/** Collects the methods of the notifications on the GET stream of the session. */
 async function listen(session) {
     const events = await session.get();
     assert.equal(events.status, 200);
     return {
         drop: events.drop,
         notification: events.notification,
-        /** Every notification until the one that the session causes itself: an update of a resource. */
+        /** All notifications before the update of a resource, which the session causes itself. */
         async untilUpdate() {
             const seen = [];
             for (;;) {

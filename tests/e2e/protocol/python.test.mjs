@@ -1,4 +1,4 @@
-// Servers and clients written in Python: a client sees through the gateway what it sees without it, but for the rows of DIFFERENCES.
+// Servers and clients written in Python: through the gateway, a client sees the same as without it, except for the rows of DIFFERENCES.
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -15,8 +15,8 @@ import { Session } from '../raw.mjs';
 const python = line => peerPath(`venv/${line}/bin/python`);
 const script = name => peerPath(`python/${name}.py`);
 
-const WAIT_MS = 120_000; // twenty servers start at once, however busy the machine is
-const timeouts = { list: '60s' }; // what a call changed is listed, however busy the machine is
+const WAIT_MS = 120_000; // twenty servers start at once, possibly on a busy machine
+const timeouts = { list: '60s' }; // changes made by a call are listed, even on a busy machine
 const ANY = 'anything';
 const masked = () => ANY;
 const prefixed = (name, { tools }) => tools + name;
@@ -27,13 +27,13 @@ const completed = unless({ result: { completion: { values: [], hasMore: false } 
 const refused = (code, message, reason) => () => ({ error: { code: `number ${code}`, message, data: { reason } } });
 
 /**
- * All that may differ: where, what the gateway makes of it (`masked`: not compared), why. In a path * is any one part, and ** at its
- * beginning any number of them.
+ * The permitted differences: the path, the change by the gateway (`masked`: not compared), and the reason. In a path, * is any one part,
+ * and ** at the beginning is any number of parts.
  */
 const DIFFERENCES = [
     ['steps > initialize > result > serverInfo', masked, 'the gateway introduces itself'],
-    ['steps > initialize > result > capabilities', masked, 'they are what the gateway offers over all servers'],
-    ['steps > initialize > result > instructions', (said, { server, caller }) => (caller === 'stdio' ? undefined : `Server "${server}" says:\n${said}`), 'several servers may say something; `initialize` does not wait for a server that was never up'],
+    ['steps > initialize > result > capabilities', masked, 'the gateway declares its own over all servers'],
+    ['steps > initialize > result > instructions', (said, { server, caller }) => (caller === 'stdio' ? undefined : `Server "${server}" says:\n${said}`), 'several servers may have instructions; `initialize` does not wait for a server that was never up'],
     ['steps > resources', listed('resources'), 'one of the servers may have some'],
     ['steps > templates', listed('resourceTemplates'), 'one of the servers may have some'],
     ['steps > prompts', listed('prompts'), 'one of the servers may have some'],
@@ -46,19 +46,19 @@ const DIFFERENCES = [
     ['steps > * > result > content > * > uri', (uri, target) => (/^https?:/.test(uri) ? uri : wrapped(uri, target)), 'URIs are wrapped, but not links that a caller may fetch itself'],
     ['steps > * > error > data > uri', wrapped, 'URIs are wrapped'],
     ['notifications > notifications/resources/updated > * > uri', wrapped, 'URIs are wrapped'],
-    ['steps > unknown', refused(-32602, 'Unknown tool', 'unknown_tool'), 'the gateway knows that no server has it'],
-    ['steps > unknown prompt', refused(-32602, 'Unknown prompt', 'unknown_prompt'), 'the gateway knows that no server has it'],
-    ['steps > task unknown', refused(-32602, 'Unknown task', 'unknown_task'), 'the gateway knows that no server has it'],
+    ['steps > unknown', refused(-32602, 'Unknown tool', 'unknown_tool'), 'the gateway knows that it does not exist'],
+    ['steps > unknown prompt', refused(-32602, 'Unknown prompt', 'unknown_prompt'), 'the gateway knows that it does not exist'],
+    ['steps > task unknown', refused(-32602, 'Unknown task', 'unknown_task'), 'the gateway knows that it does not exist'],
     ['steps > complete prompt', completed, 'one of the servers may have completions'],
     ['steps > complete template', completed, 'one of the servers may have completions'],
-    ['steps > level', () => ({ result: {} }), 'it is for all servers'],
-    ['steps > who', masked, 'to servers the gateway is the client'],
+    ['steps > level', () => ({ result: {} }), 'the level applies to all servers'],
+    ['steps > who', masked, 'the client of the servers is the gateway'],
     ['notifications > notifications/message > *', (said, { tools, server }) => (tools ? { ...said, logger: [server, said.logger].filter(Boolean).join('/') } : said), 'loggers are prefixed'],
-    ['questions > elicitation/create > * > message', (said, { tools, server }) => (tools ? `[${server}] ${said}` : said), 'people see which server asks'],
+    ['questions > elicitation/create > * > message', (said, { tools, server }) => (tools ? `[${server}] ${said}` : said), 'users see which server asks'],
     ['questions > ping', () => undefined, 'the gateway answers for the caller'],
     ['** > taskId', masked, 'task ids are sealed for their owner'],
-    ['** > createdAt', masked, 'two tasks are not made at the same time'],
-    ['** > lastUpdatedAt', masked, 'two tasks are not made at the same time']
+    ['** > createdAt', masked, 'two tasks have different times'],
+    ['** > lastUpdatedAt', masked, 'two tasks have different times']
 ].map(([where, becomes]) => ({ where: where.split(' > '), becomes }));
 
 function matches(where, path) {
@@ -66,7 +66,7 @@ function matches(where, path) {
     return where.length === path.length && where.every((part, i) => part === '*' || part === path[i]);
 }
 
-/** What was seen, with the differences applied (`make`), or with what is masked only. */
+/** A record with all differences applied (`make`), or only with the masked ones. */
 function shaped(value, target, make, path = []) {
     const becomes = DIFFERENCES.find(({ where }) => matches(where, path))?.becomes;
     if (becomes && (make || becomes === masked)) {
@@ -81,7 +81,7 @@ function shaped(value, target, make, path = []) {
 
 const brief = value => (value === undefined ? 'nothing' : JSON.stringify(value).slice(0, 160));
 
-/** Where two records differ, a line each. */
+/** The differences of two records, one line each. */
 function differences(expected, seen, path = []) {
     const nested = [expected, seen].every(value => value !== null && typeof value === 'object' && !Array.isArray(value));
     const lists = [expected, seen].every(Array.isArray) && expected.length === seen.length;
@@ -89,7 +89,7 @@ function differences(expected, seen, path = []) {
     return [...new Set([...Object.keys(expected), ...Object.keys(seen)])].flatMap(key => differences(expected[key], seen[key], [...path, key]));
 }
 
-/** What the client saw of each target, by name. Numbers are compared as they are written. */
+/** The record of the client for each target, by name. Numbers are compared as text. */
 async function visit(line, targets) {
     const child = spawn(python(line), [script('client')], { stdio: ['pipe', 'pipe', 'inherit'] });
     const ended = once(child, 'exit');
@@ -108,7 +108,7 @@ const FAMILIES = {
     reference: { title: 'the reference servers', line: 1, modes: ['time', 'git', 'fetch'] }
 };
 
-/** How a server is reached in each mode. */
+/** The entry of the configuration for a server in each mode. */
 const MODES = {
     stdio: ({ line, program }) => ({ command: python(line), args: [script(program[0]), ...program.slice(1), 'stdio'] }),
     http: ({ origin }) => ({ type: 'http', url: `${origin}/mcp` }),
@@ -120,7 +120,7 @@ const MODES = {
     fetch: ({ line }) => ({ command: python(line), args: ['-m', 'mcp_server_fetch', '--allow-private-ips'], env: { PATH: '/nonexistent' } }) // with Node it would run npm
 };
 
-/** What a client has to know of a server, beside how to reach it. */
+/** The data that a client needs about a server, besides its address. */
 const QUIRKS = {
     json: () => ({ quiet: true }),
     stateless: () => ({ stateless: true }),
@@ -152,7 +152,7 @@ const QUIRKS = {
     })
 };
 
-/** Each kind of caller, and how it reaches a server: one prefixes names and URIs, one does not. */
+/** Each kind of caller, and its way to a server: one prefixes names and URIs, one does not. */
 const CALLERS = {
     'streamable HTTP': (server, { gateway }) => ({ transport: 'http', url: `${gateway.url}/${server}`, tools: `${server}__`, uris: `postern://${server}/` }),
     'HTTP+SSE': (server, { gateway }) => ({ transport: 'sse', url: `${gateway.url}/${server}-bare`, tools: '', uris: '' }),
@@ -161,7 +161,7 @@ const CALLERS = {
     })
 };
 
-/** With one server each mode meets each caller but stdio, which takes a gateway of its own; with the others each of both once. */
+/** Family `low` is tested with every pair of mode and caller (stdio, which needs a separate gateway, with two modes only); the others once with each mode. */
 const CALLERS_OF = {
     low: { stdio: ['streamable HTTP', 'HTTP+SSE', 'stdio'], http: ['streamable HTTP', 'HTTP+SSE', 'stdio'], json: ['streamable HTTP', 'HTTP+SSE'], stateless: ['streamable HTTP', 'HTTP+SSE'], sse: ['streamable HTTP', 'HTTP+SSE'] },
     others: { stdio: ['streamable HTTP'], http: ['HTTP+SSE'], json: ['streamable HTTP'], stateless: ['HTTP+SSE'], sse: ['stdio'], time: ['streamable HTTP'], git: ['HTTP+SSE'], fetch: ['stdio'] }
@@ -230,7 +230,7 @@ for (const server of Object.values(FAMILIES)) {
         for (const { mode, caller, name } of server.runs) {
             test(`a caller over ${caller} sees a server over ${mode} as without the gateway`, () => {
                 const { target } = server.runs.find(run => run.name === name);
-                assert.ok(Object.keys(server.seen[mode].steps).length > 15, 'the client took all steps');
+                assert.ok(Object.keys(server.seen[mode].steps).length > 15, 'the client performed all steps');
                 assert.deepEqual(differences(shaped(server.seen[mode], target, true), shaped(server.seen[name], target, false)), []);
             });
         }

@@ -83,9 +83,9 @@ describe('refused POSTs', () => {
     for (const [name, body] of Object.entries({
         'without jsonrpc': { id: 1, method: 'ping' },
         'of another JSON-RPC version': { jsonrpc: '1.0', id: 1, method: 'ping' },
-        'whose id is null': { jsonrpc: '2.0', id: null, method: 'ping' },
-        'whose id is an object': { jsonrpc: '2.0', id: {}, method: 'ping' },
-        'whose method is a number': { jsonrpc: '2.0', id: 1, method: 5 },
+        'with null as id': { jsonrpc: '2.0', id: null, method: 'ping' },
+        'with an object as id': { jsonrpc: '2.0', id: {}, method: 'ping' },
+        'with a number as method': { jsonrpc: '2.0', id: 1, method: 5 },
         'that is a string': '"ping"'
     })) {
         test(`a POST of a message ${name} gets 400`, async () => {

@@ -86,10 +86,10 @@ describe('heartbeats', () => {
 });
 
 describe('callers that do not read', () => {
-    /** What the gateway has in memory, in KiB. */
+    /** The resident memory of the gateway, in KiB. */
     const memory = pid => Number(/^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]);
 
-    /** Opens the standalone stream of a session on a socket that nothing is read from. */
+    /** Opens the standalone stream of a session on a socket that is never read. */
     async function openUnread(gateway, session) {
         const { hostname, port, host } = new URL(gateway.url);
         const socket = connectSocket({ host: hostname, port: Number(port) });
@@ -101,7 +101,7 @@ describe('callers that do not read', () => {
     }
 
     test('a caller that does not read is cut off with bounded memory while others are served', async () => {
-        // A debug build with AddressSanitizer keeps what was freed; as little as possible of that should count here.
+        // AddressSanitizer keeps freed memory in a quarantine; keep that small, because it counts here.
         const { ASAN_OPTIONS } = process.env;
         process.env.ASAN_OPTIONS = [ASAN_OPTIONS, 'quarantine_size_mb=4'].filter(Boolean).join(':');
         const gateway = await startGateway({
@@ -152,7 +152,7 @@ describe('callers that do not read', () => {
             const deaf = await Session.open(gateway.url);
             socket = await openUnread(gateway, deaf);
             assert.equal(resultText(await deaf.call('bad__act')), 'flooding');
-            await gateway.line(/caller cut off: no room for what it has not read.*tenant=default.*subject=anonymous.*bytes=\d{5,}.*option=limits\.memory/, WAIT_MS);
+            await gateway.line(/caller cut off: not enough memory for its unread messages.*tenant=default.*subject=anonymous.*bytes=\d{5,}.*option=limits\.memory/, WAIT_MS);
         } finally {
             socket?.destroy();
             await gateway.stop();
@@ -314,7 +314,7 @@ describe('browsers and CORS', () => {
 
 /**
  * A gateway on stdio: `write(text)`, `say(message)` writes a line, `frame(message)` with Content-Length;
- * `next()` gives the next message on its standard output as {framing, message}.
+ * `next()` resolves with the next message on its standard output as {framing, message}.
  */
 function startStdio(config) {
     const mark = randomUUID();
@@ -488,7 +488,7 @@ describe('framing on stdio', () => {
             gateway.say(call('bad__act', {}, 'large'));
             gateway.end();
             await gateway.line(/stopping/, WAIT_MS);
-            await sleep(500); // a reader that takes its time, but less than timeouts.shutdown
+            await sleep(500); // a slow reader, but within timeouts.shutdown
             gateway.output.resume();
             const { message } = await gateway.next();
             assert.equal(message.id, 'large');
@@ -537,7 +537,7 @@ describe('stdio and HTTP at once', () => {
             await other.next();
             other.say(call('m__wait', { file }, 'late'));
             other.end();
-            await sleep(200); // nothing tells that the end was seen
+            await sleep(200); // the end of the input is not observable from outside
             writeFileSync(file, '');
             assert.equal((await other.next(SOON_MS)).message.id, 'late');
         } finally {

@@ -1,5 +1,5 @@
-// Lone surrogates, the escapes of half a character that JSON.stringify and json.dumps write: they pass as they were sent, and
-// nothing that holds one is judged by a policy. And what one item of a list costs: that item.
+// Lone surrogates, escapes of half a character that JSON.stringify and json.dumps may write: they pass unchanged, and a policy does not
+// decide about a text that contains one. And an invalid item of a list affects only that item.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -13,7 +13,7 @@ import { binary, peerPath, startGateway, startPeer, temporaryDirectory, until, w
 import { initialize, post, reply, resultText, send, Session } from '../raw.mjs';
 
 const mirror = peerPath('mirror');
-const timeouts = { stream_after: '5m' }; // answers are JSON, however busy the machine is
+const timeouts = { stream_after: '5m' }; // answers are JSON, even on a busy machine
 
 /** A text of halves, one of them in upper case, among whole characters. */
 const HALVES = String.raw`a\ud83d\ud83d\ude00\uDE00 \\ud83d \udfff😀`;
@@ -24,7 +24,7 @@ const WHOLE = `{"name":"whole","description":"${HALVES}","inputSchema":{"type":"
 const callParams = (name, args, more = '') => `{"name":"${name}","arguments":${args}${more}}`;
 const request = (method, params, id = 7) => `{"jsonrpc":"2.0","id":${id},"method":"${method}","params":${params}}`;
 const result = raw => `{"jsonrpc":"2.0","id":7,"result":${raw}}`;
-/** What the mirror is to do, with the text as one of its arguments. */
+/** Arguments for the mirror that contain the text. */
 const told = (raw, more = {}) => JSON.stringify({ raw, ...more });
 const reason = ({ error }) => error?.data.reason;
 
@@ -290,7 +290,7 @@ describe('lone surrogates under a policy', () => {
             return all.length >= 9 ? all : undefined;
         }, 10_000, 'the rows');
         assert.ok(rows.every(row => JSON.stringify(row).isWellFormed()));
-        assert.ok(rows.some(({ arguments: args }) => args === `{"kind":"a","text":"${HALVES}"}`), 'as they were sent');
+        assert.ok(rows.some(({ arguments: args }) => args === `{"kind":"a","text":"${HALVES}"}`), 'recorded arguments are unchanged');
         const replayed = await shell.run(['policy', 'replay', '--json', '--policy', join(home.path, 'policy.json'), '--file', join(gateway.state, 'audit.db')]);
         assert.equal(replayed.status, 0, replayed.stderr + replayed.stdout);
         const explained = await shell.run(['policy', 'explain', '--policy', join(home.path, 'policy.json'), '--subject', 'anonymous', '--server', 'm', '--tool', 'mirror', '--args', '{"kind":"a\\ud83d"}']);

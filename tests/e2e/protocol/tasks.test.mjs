@@ -29,7 +29,7 @@ after(async () => {
     await http?.stop();
 });
 
-/** Starts the research tool as a task and gives the task. */
+/** Starts the research tool as a task and returns the task. */
 async function start(server, args = { topic: 'gateways' }) {
     const params = { name: `${server}__simulate-research-query`, arguments: args, task: { ttl: 60_000 } };
     return (await peer.client.request({ method: 'tools/call', params }, schemas.CreateTaskResultSchema)).task;

@@ -1,4 +1,4 @@
-// Requests of revisions that the gateway does not speak: they are told which ones it does, and newer clients begin again with those.
+// Requests of unsupported revisions: the error names the supported ones, and newer clients start again with one of them.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';

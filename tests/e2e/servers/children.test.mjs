@@ -1,5 +1,5 @@
-// What a stdio server gets from the gateway: three pipes and the environment it was given, and nothing else; and that no
-// process of its tree outlives it or the gateway, however they end.
+// A stdio server inherits three pipes and its configured environment from the gateway, and nothing else; and no process of its tree
+// outlives it or the gateway, however they end.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -15,14 +15,14 @@ const WAIT_MS = 15_000;
 
 const STUBBORN = 'trap "" TERM HUP INT; ';
 const FOREVER = 'while :; do sleep 1000; done';
-/** Its parent has ended, and it is in a session of its own: neither leads to it. */
+/** A daemon whose parent has ended and that has its own session, so that neither leads to it. */
 const DAEMON = `setsid sh -c '(${STUBBORN}${FOREVER}) &' </dev/null >/dev/null 2>&1; `;
-/** Answers until its input ends, and stays; SIGTERM does not end it. */
+/** A server that keeps running after the end of its input, and ignores SIGTERM. */
 const deafServer = { command: 'sh', args: ['-c', `${STUBBORN}${demo}; ${FOREVER}`] };
-/** Ends when its input ends, and leaves a daemon behind. */
+/** A server that ends with its input, and leaves a daemon behind. */
 const daemonServer = { command: 'sh', args: ['-c', `${DAEMON}exec ${demo}`] };
 
-/** Process id, name and parent of every process there is. */
+/** Process id, name and parent of every process. */
 function processes() {
     return readdirSync('/proc').filter(name => /^\d+$/.test(name)).flatMap(pid => {
         try {
@@ -40,7 +40,7 @@ function descendants(pid, all = processes()) {
 
 const running = pids => processes().filter(({ pid }) => pids.includes(pid));
 const gone = (pids, what) => until(() => running(pids).length === 0, WAIT_MS, what);
-/** A zombie has ended, too. */
+/** False for a zombie as well. */
 function isRunning(pid) {
     try {
         return !/\) [ZX] /.test(readFileSync(`/proc/${pid}/stat`, 'latin1'));
@@ -163,7 +163,7 @@ test('a keeper that never answers does not delay the end of the gateway', async 
         assert.equal(resultText(await (await Session.open(gateway.url)).call('deaf__echo', { message: 'hi' })), 'hi');
         const [keeper] = descendants(gateway.pid).filter(({ name }) => name === 'postern-keeper').map(({ pid }) => pid);
         const spawner = parentOf(keeper);
-        process.kill(spawner, 'SIGKILL'); // it would let the keeper go on
+        process.kill(spawner, 'SIGKILL'); // it would continue the keeper
         await until(() => parentOf(keeper) !== spawner, WAIT_MS, 'the end of the spawner');
         process.kill(keeper, 'SIGSTOP');
         t.after(() => gone([keeper], 'the end of the keeper'));

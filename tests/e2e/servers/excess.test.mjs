@@ -1,4 +1,4 @@
-// What a server says of its own accord is bounded, alone and in batches, and none of it harms the call that it comes with.
+// Unsolicited messages of a server are bounded, alone and in batches, and do not affect the call during which they arrive.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -41,7 +41,7 @@ after(async () => {
     server?.close().closeAllConnections();
 });
 
-/** Calls the tool; gives the messages of the answer. The server says what `speak` gives. */
+/** Calls the tool; returns the messages of the answer. The server sends the messages that `speak` returns. */
 async function call(speak, asEvents) {
     [said, events] = [speak, asEvents];
     const { headers, body } = await session.post(rpc({ id: 1, method: 'tools/call', params: { name: 't__act', arguments: {} } }));
@@ -100,7 +100,7 @@ test('messages after an answer to the gateway in one batch are delivered', async
         };
         const pings = () => heard.filter(({ id, result }) => id === 'late' && result).length, before = pings();
         await session.request('logging/setLevel', { level });
-        await until(() => answered && pings() > before, WAIT_MS, 'all of it was heard');
+        await until(() => answered && pings() > before, WAIT_MS, 'the answer and the ping arrived');
     }
     [asked, said] = [];
     assert.equal(resultText((await call(undefined, false).then(() => call(id => [answer(id)], false)))[0]), 'fine');

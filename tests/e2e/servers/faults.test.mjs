@@ -1,4 +1,4 @@
-// Bad servers: each may spoil its own calls and nothing else.
+// Faulty servers: a fault affects only the calls of its own server.
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 import { once } from 'node:events';
@@ -17,7 +17,7 @@ async function beside(bad, body) {
     const gateway = await startGateway({ mcpServers: { bad, good: stdioServer.fixture() } });
     try {
         const session = await Session.open(gateway.url);
-        assert.ok((await session.call('good__test_simple_text')).result, 'it has started, which takes its time');
+        assert.ok((await session.call('good__test_simple_text')).result, 'the healthy server has started');
         await body({ gateway, session });
     } finally {
         await gateway.stop();
@@ -26,7 +26,7 @@ async function beside(bad, body) {
 
 const soon = (promise, what) => within(promise, SOON_MS, what);
 
-/** The healthy server answers, at once. */
+/** The healthy server answers at once. */
 async function stillGood(session) {
     const answer = await soon(session.call('good__test_simple_text'), 'the healthy server');
     assert.equal(resultText(answer), 'This is a simple text response for testing.');

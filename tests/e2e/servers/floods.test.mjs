@@ -1,4 +1,4 @@
-// A server that says more than anybody can take: its own sessions hear all of it in order, and everybody else is served meanwhile.
+// A server that floods the gateway: its own sessions receive every message in order, and other callers are served meanwhile.
 // And lengths that callers and servers choose are bounded.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -19,7 +19,7 @@ async function start(servers, limits) {
     gateway = await startGateway({ mcpServers: servers, ...(limits && { limits }) });
 }
 
-/** Opens sessions that hear log messages, each with a stream; gives the streams. */
+/** Opens sessions that receive log messages, each with a stream; returns the streams. */
 async function listen(url, count) {
     const streams = [];
     for (let i = 0; i < count; i++) {
@@ -78,9 +78,9 @@ describe('servers that flood', () => {
             const caller = await Session.open(gateway.url);
             caller.call('flood__act').catch(() => {}); // junk and lines never end
             if (mode[0] === 'flood') await Promise.all(streams.map(stream => stream.notification('notifications/message')));
-            else await until(() => /something that is no message|last lines|server ready/.test(gateway.log()), WAIT_MS, 'the flood');
+            else await until(() => /a line that is not a message|last lines|server ready/.test(gateway.log()), WAIT_MS, 'the flood');
             for (let i = 0; i < CALLS; i++) assert.equal(resultText(await neighbour.call('calm__fine')), 'fine');
-            if (mode[0] === 'flood') await Promise.all(streams.map(stream => stream.notification('notifications/message'))); // it still goes on
+            if (mode[0] === 'flood') await Promise.all(streams.map(stream => stream.notification('notifications/message'))); // the flood continues
             const grown = residentBytes(gateway) - before;
             assert.ok(grown < 256 * 2 ** 20, `${grown} bytes more than before`);
             for (const stream of streams) stream.drop();

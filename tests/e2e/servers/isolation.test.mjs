@@ -1,4 +1,4 @@
-// Which clients share a server process: all of them, or none when isolation is "session".
+// Clients that share a server process: all of them, or none with isolation "session".
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';

@@ -1,4 +1,4 @@
-// A server that asks for patience with Retry-After: callers are told how long, and the gateway keeps to it.
+// A server that answers with Retry-After: its callers get the wait, and the gateway observes it.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -46,7 +46,7 @@ before(async () => {
     url = `http://127.0.0.1:${server.address().port}`;
     Object.assign(busy, { 'down initialize': { status: 503, after: '3600' }, 'unlisted tools/list': { status: 429, after: '3600' } });
     gateway = await startGateway({
-        timeouts: { stream_after: '5m' }, // answers are JSON, however busy the machine is
+        timeouts: { stream_after: '5m' }, // answers are JSON, even on a busy machine
         mcpServers: {
             http: { type: 'http', url: `${url}/http` },
             sse: { type: 'sse', url: `${url}/sse` },

@@ -1,5 +1,5 @@
-// Lists that are fresh, and waiting only for the servers that are needed: what a server registers while it runs is there at once,
-// and a server that starts or lists slowly holds up its own calls and no others.
+// Lists are fresh, and requests wait only for the servers they need: an item that a server registers while it runs is available at once,
+// and a server that starts or lists slowly delays only its own calls.
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -13,7 +13,7 @@ const TIMES = 10, UNDER_WAY_MS = 300;
 const growing = peerPath('growing.mjs');
 const onStdio = (...args) => ({ command: node, args: [growing, 'stdio', ...args] });
 
-/** For each kind: how a new one is used, and where it is listed. */
+/** For each kind of item: its use, and its list. */
 const kinds = {
     tool: [(session, server, name) => session.call(`${server}__${name}`), 'tools/list', 'tools', 'name', (server, name) => `${server}__${name}`],
     prompt: [(session, server, name) => session.request('prompts/get', { name: `${server}__${name}` }), 'prompts/list', 'prompts', 'name', (server, name) => `${server}__${name}`],
@@ -28,12 +28,12 @@ const listed = async (session, [, method, member, key]) => (await session.reques
 describe('items that a server registers while it runs', () => {
     let gateway, peers, next = 0;
     before(async () => {
-        peers = await Promise.all([startPeer(node, growing, 'http'), startPeer(node, growing, 'sse'), startPeer(node, growing, 'http', 'quiet'), startPeer(node, growing, 'http', 'unheard')]);
-        const [http, sse, quiet, unheard] = peers.map(({ url }) => ({ url }));
+        peers = await Promise.all([startPeer(node, growing, 'http'), startPeer(node, growing, 'sse'), startPeer(node, growing, 'http', 'quiet'), startPeer(node, growing, 'http', 'streamless')]);
+        const [http, sse, quiet, streamless] = peers.map(({ url }) => ({ url }));
         gateway = await startGateway({
             mcpServers: {
                 stdio: onStdio(), http, sse: { ...sse, type: 'sse' }, user: { ...onStdio(), isolation: 'user' }, session: { ...onStdio(), isolation: 'session' },
-                quiet, unheard, quietly: onStdio('quiet')
+                quiet, streamless, quietly: onStdio('quiet')
             },
             profiles: { bare: { servers: ['stdio', 'http'], prefix: false } },
             timeouts: { list: '60s' }
@@ -76,7 +76,7 @@ describe('items that a server registers while it runs', () => {
         const template = await grow(session, 'grow', 'template');
         assert.equal((await session.request('resources/read', { uri: `grown-${template}://x` })).result?.contents[0].text, template);
     });
-    for (const server of ['quiet', 'quietly', 'unheard'])
+    for (const server of ['quiet', 'quietly', 'streamless'])
         test(`an item registered later by ${server} is used at once without an announcement`, async () => {
             const session = await Session.open(gateway.url), missing = { used: 0, listed: 0 };
             for (let i = 0; i < TIMES; i++) {
@@ -86,7 +86,7 @@ describe('items that a server registers while it runs', () => {
             }
             assert.deepEqual(missing, { used: 0, listed: 0 });
             const name = await grow(session, `${server}__grow`, 'tool');
-            await sleep(UNDER_WAY_MS); // after which an announcement would have come
+            await sleep(UNDER_WAY_MS); // an announcement would have arrived by then
             assert.ok((await listed(session, kinds.tool)).includes(`${server}__${name}`));
         });
     test('unknown names do not make the gateway fetch lists over and over', async () => {
@@ -94,7 +94,7 @@ describe('items that a server registers while it runs', () => {
         const counts = async () => Number(resultText(await session.call('quietly__counts')));
         const before = await counts();
         for (let i = 0; i < TIMES; i++) assert.equal((await session.call(`quietly__no${i}`)).error.data.reason, 'unknown_tool');
-        assert.ok((await counts()) <= before + 1, 'one answer, one fetch');
+        assert.ok((await counts()) <= before + 1, 'unknown names cause at most one fetch');
     });
     test('a completion of a new prompt is answered', async () => {
         const session = await Session.open(gateway.url);
@@ -159,7 +159,7 @@ describe('a server that starts slowly', () => {
         assert.equal(await reason(session.call('empty__nothing')), 'unknown_tool');
         await listed(session, kinds.prompt);
         await session.call('good__grow', { kind: 'prompt', name: 'news' });
-        assert.equal((await events.message()).message.method, 'notifications/prompts/list_changed', 'the first news');
+        assert.equal((await events.message()).message.method, 'notifications/prompts/list_changed', 'the first announcement');
         writeFileSync(file('go'), '');
         for (const answer of await Promise.all(own)) assert.equal(resultText(answer), 'fine');
         for (let seen = ''; !/slow.*own|own.*slow/.test(seen); seen = (await listed(session, kinds.tool)).join())
@@ -183,7 +183,7 @@ describe('a server without announcements that is slow to list its tools', () => 
         assert.ok((await listed(session, kinds.tool)).includes('quiet__hold'));
         await session.call('quiet__hold', { file });
         await session.call('quiet__grow', { kind: 'tool', name: 'new' });
-        assert.ok(!(await listed(session, kinds.tool)).includes('quiet__new'), 'as it was known');
+        assert.ok(!(await listed(session, kinds.tool)).includes('quiet__new'), 'the known list is shown');
         const called = session.call('quiet__new');
         assert.equal(await settles(called, 100), false, 'a call of a name that is not known waits');
         writeFileSync(file, '');

@@ -1,5 +1,5 @@
 // HTTP servers that misuse or lose their connection, each beside a healthy one: floods of requests, streams that end at once, calls that break off,
-// tokens that do not come. Nobody else may notice.
+// tokens that do not arrive. Other servers and callers must not be affected.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readdirSync } from 'node:fs';
@@ -30,8 +30,8 @@ const results = {
 };
 
 /**
- * A server whose parts a test replaces. `on` has functions by method, `answer` for what answers its own requests, `get` for GET; each gets the
- * message, the request and the response. What they leave alone is answered as it should be.
+ * A server whose parts a test replaces. `on` has functions by method, `answer` for answers to its own requests, `get` for GET; each gets the
+ * message, the request and the response. Everything else is answered correctly.
  */
 async function startServer(on = {}) {
     const server = createServer(async (req, res) => {
@@ -79,7 +79,7 @@ const descriptors = gateway => readdirSync(`/proc/${gateway.pid}/fd`).length;
 
 describe('servers that send requests and do not accept answers', () => {
     const events = { 'content-type': 'text/event-stream' };
-    /** How each transport's server gets at its stream. */
+    /** The handlers of each transport that give a server access to its stream. */
     const transports = {
         http: on => {
             on.get = (_req, res) => on.open(res.writeHead(200, events));
@@ -117,7 +117,7 @@ describe('servers that send requests and do not accept answers', () => {
                 assert.ok(descriptors(gateway) < DESCRIPTORS_MAX, `${descriptors(gateway)} descriptors`);
                 assert.equal(resultText(await session.call('bad__act')), 'done');
                 flood(FLOOD);
-                await gateway.line(/server lost.*does not take what it is sent/, WAIT_MS);
+                await gateway.line(/server lost.*does not accept messages/, WAIT_MS);
                 await stillGood(session);
                 assert.ok(descriptors(gateway) < DESCRIPTORS_MAX, `${descriptors(gateway)} descriptors`);
             });
@@ -142,7 +142,7 @@ test('long calls use a bounded number of connections, and only urgent messages d
         void session.post({ jsonrpc: '2.0', id: doomed, method: 'tools/call', params: { name: 'bad__act', arguments: {} } });
         await stillGood(session);
         await session.post({ jsonrpc: '2.0', method: 'notifications/cancelled', params: { requestId: doomed } });
-        await until(() => cancelled.length === 1, WAIT_MS, 'the server hears of the cancellation');
+        await until(() => cancelled.length === 1, WAIT_MS, 'the server receives the cancellation');
         assert.equal(held.length, CONNECTIONS_MAX);
         const answer = setInterval(() => held.splice(0).forEach(release => release()), 5);
         try {

@@ -1,5 +1,5 @@
-// A server over stdio that ignores the case of member names, as Unicode's simple case folding has it, and lets the last one
-// win. It answers with what it understood, as main.go does.
+// A server over stdio that ignores the case of member names, by Unicode's simple case folding, and lets the last one
+// win. It answers with its reading of the message, as main.go does.
 import { createInterface } from 'node:readline';
 
 const MEMBERS = ['id', 'method', 'params', 'protocolVersion', 'name', 'uri', 'taskId', 'task', 'arguments', 'owner', 'repository', 'branch',

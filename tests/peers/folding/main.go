@@ -1,5 +1,5 @@
 // A server over stdio that reads its messages with encoding/json, which ignores the case of member names and lets the last
-// one win. It answers with what it understood: the method and the members that it acts on. folding.mjs does the same.
+// one win. It answers with its reading of the message: the method and the members that it acts on. folding.mjs does the same.
 package main
 
 import (

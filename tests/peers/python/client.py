@@ -22,11 +22,11 @@ from mcp.client.streamable_http import streamable_http_client
 try:
     from mcp import McpError
     from pydantic import AnyUrl as URL
-except ImportError:  # of 2.x
+except ImportError:  # 2.x
     from mcp import MCPError as McpError
     URL = str
 
-warnings.filterwarnings("ignore")  # of what ends with 1.x
+warnings.filterwarnings("ignore")  # about features that end with 1.x
 TEXT = 'ünï “日本語” 🚪\u2029 \\ "quoted"\t\x7f'
 STEP_SECONDS = 30
 CLIENT = types.Implementation(name="the-client", version="9.8.7")
@@ -70,7 +70,7 @@ def wire(item):
 
 
 class Seen:
-    """What came from the server, and the ids of what was sent."""
+    """The messages from the server, and the ids of the sent requests."""
 
     def __init__(self):
         self.steps, self.notifications, self.questions, self.answers, self.sent = {}, {}, {}, {}, []
@@ -82,7 +82,7 @@ class Seen:
             self.sent.append(message["id"])
 
     def answer_since(self, sent):
-        """The answer to the first request after `sent` others; the SDK may have sent more than the step is about."""
+        """The answer to the first request after `sent` others; the SDK may have sent further requests."""
         return self.answers.get(self.sent[sent]) if sent < len(self.sent) else None
 
     def record(self, item):
@@ -190,14 +190,14 @@ class Visit:
         return URL(self.target.get("uris", "") + uri)
 
     async def step(self, name, action, *args, **more):
-        """Runs one request; what is recorded is the answer on the wire, or why there is none."""
+        """Runs one request, and records the answer on the wire, or the reason for its absence."""
         sent, refused = len(self.seen.sent), None
         try:
             with anyio.fail_after(STEP_SECONDS):
                 await action(*args, **more)
         except McpError as error:
             refused = error.error.message
-        except Exception as error:  # the SDK does not accept the answer, or there is none
+        except Exception as error:  # the SDK does not accept the answer, or received no answer
             refused = type(error).__name__
         answer = self.seen.answer_since(sent) or {}
         expected = answer.get("error", {}).get("message")
@@ -305,7 +305,7 @@ class Visit:
         await self.notified("notifications/tools/list_changed", 2)
 
     async def cancel(self):
-        """The server says whether it was told. An answer to what was cancelled may come or not."""
+        """The server reports whether it received the cancellation. An answer to the cancelled call may arrive or not."""
         if self.tool("wait") not in self.listed:
             return
         waiting = anyio.Event()

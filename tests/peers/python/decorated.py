@@ -14,7 +14,7 @@ import mcp.types as types
 from pydantic import BaseModel, Field
 
 FLAVOUR, MODE = sys.argv[1:]
-warnings.filterwarnings("ignore")  # of what 2026-07-28 deprecates
+warnings.filterwarnings("ignore")  # about features that 2026-07-28 deprecates
 os.environ["FASTMCP_LOG_ENABLED"] = "false"
 if FLAVOUR == "fastmcp":
     from fastmcp import Context, FastMCP

@@ -14,7 +14,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.shared.exceptions import McpError
 
-warnings.filterwarnings("ignore", category=DeprecationWarning)  # of tasks, which end with 1.x
+warnings.filterwarnings("ignore", category=DeprecationWarning)  # about tasks, which end with 1.x
 TEXT = 'naïve “日本語” 🚪\u2028 \\ "quoted"\t\x7f'
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PAGE = 3
@@ -289,7 +289,7 @@ async def over_stdio():
 
 
 def notifications():
-    """All that may change."""
+    """All lists may change."""
     from mcp.server.lowlevel import NotificationOptions
 
     return NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
@@ -313,7 +313,7 @@ def over_http():
     sse = SseServerTransport("/messages/")
 
     class Endpoint:
-        """A manager as an application: a class, so that Starlette hands it all methods."""
+        """A manager as an application: a class, so that Starlette passes all HTTP methods to it."""
 
         def __init__(self, manager):
             self.manager = manager

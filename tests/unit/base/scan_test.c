@@ -170,7 +170,7 @@ static void a_scan_error_gives_the_offset_of_the_failure(void **state)
     assert_false(scan_document(SPAN("{\"a\":tru}"), false, &value, &err));
     assert_contains(err.detail, "byte 5:");
     assert_false(scan_document(SPAN("{\"a\":1} x"), false, &value, &err));
-    assert_contains(err.detail, "byte 8: something follows");
+    assert_contains(err.detail, "byte 8: unexpected text after");
     assert_false(scan_document(SPAN("{\"a\":1,\"a\":1}"), true, &value, &err));
     assert_contains(err.detail, "duplicate key");
 }

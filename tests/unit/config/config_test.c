@@ -68,6 +68,33 @@ static void servers_are_read_with_their_type(void **state)
     config_unref(c);
 }
 
+static void has_control_path(const char *text, const char *path)
+{
+    struct err err;
+    struct config *c = text ? parse(text, &err) : NULL;
+    assert_true(!text || c);
+    char *got = config_control_path(c);
+    assert_row(path ? got && strcmp(got, path) == 0 : !got, text ? text : "no configuration");
+    free(got);
+    config_unref(c);
+}
+
+static void the_control_socket_is_that_of_the_configuration_or_the_default(void **state)
+{
+    (void)state;
+    unsetenv("XDG_RUNTIME_DIR");
+    has_control_path("{}", NULL);
+    has_control_path(NULL, NULL);
+    setenv("XDG_RUNTIME_DIR", "relative", 1);
+    has_control_path("{}", NULL);
+    setenv("XDG_RUNTIME_DIR", "/run/user/1", 1);
+    has_control_path("{}", "/run/user/1/postern.sock");
+    has_control_path(NULL, "/run/user/1/postern.sock");
+    has_control_path("{\"control\":\"/x.sock\"}", "/x.sock");
+    has_control_path("{\"control\":\"\"}", NULL);
+    unsetenv("XDG_RUNTIME_DIR");
+}
+
 #define SERVERS(text) "{\"mcpServers\":{" text "}}"
 #define LISTEN(address) "{\"listen\":[{\"address\":\"" address "\"}]}"
 
@@ -86,6 +113,8 @@ static const struct wrong_row {
     {"{\"log\":{\"level\":\"verbose\"}}", "p.json: /log/level:", "one of \"debug\", \"info\""},
     {"{\"prefix\":\"x\"}", "p.json: /prefix:", "true or false"},
     {"{\"separator\":\"\"}", "p.json: /separator:", "1 to 8 of the characters"},
+    {"{\"control\":\"run/x.sock\"}", "p.json: /control:", "write one from the root, at most 107 bytes long"},
+    {"{\"control\":true}", "p.json: /control:", "a string"},
     {"{\"separator\":\":\"}", "p.json: /separator:", "1 to 8 of the characters"},
     {"{\"separator\":\"_________\"}", "p.json: /separator:", "1 to 8 of the characters"},
     {"{\"limits\":{\"max_body\":100}}", "p.json: /limits/max_body:", "between 1024 and"},
@@ -113,11 +142,11 @@ static const struct wrong_row {
     {SERVERS("\"a\":{\"command\":\"x\",\"type\":\"http\"}"), "p.json: /mcpServers/a/type:", "\"http\" needs a \"url\""},
     {SERVERS("\"a\":{\"url\":\"http://h\",\"type\":\"stdio\"}"), "p.json: /mcpServers/a/type:", "needs a \"command\""},
     {SERVERS("\"a\":{\"url\":\"ftp://h\"}"), "p.json: /mcpServers/a/url:", "absolute http:// or https://"},
-    {SERVERS("\"a\":{\"url\":\"http://u:p@h/\"}"), "p.json: /mcpServers/a/url:", "belong into"},
+    {SERVERS("\"a\":{\"url\":\"http://u:p@h/\"}"), "p.json: /mcpServers/a/url:", "put a user and password"},
     {SERVERS("\"a\":{\"url\":\"http://h\",\"headers\":{\"X\":\"a\\nY: b\"}}"),
      "p.json: /mcpServers/a/headers/X:", "line break"},
     {SERVERS("\"a\":{\"url\":\"http://h\",\"headers\":{\"X Y\":\"a\"}}"),
-     "p.json: /mcpServers/a/headers:", "no name of a header"},
+     "p.json: /mcpServers/a/headers:", "is not a header name"},
     {SERVERS("\"a\":{\"url\":\"http://h\",\"auth\":{\"mode\":\"static\",\"token\":\"a\\r\"}}"),
      "p.json: /mcpServers/a/auth/token:", "line break"},
     {SERVERS("\"a\":{\"url\":\"/mcp\"}"), "p.json: /mcpServers/a/url:", "absolute http:// or https://"},
@@ -133,25 +162,25 @@ static const struct wrong_row {
     {SERVERS("\"a\":{\"command\":\"x\",\"isolation\":\"none\"}"), "p.json: /mcpServers/a/isolation:", "\"shared\""},
     {SERVERS("\"a\":[]"), "p.json: /mcpServers/a:", "must be an object"},
     {PROFILE("{\"server\":[]}"), DEV "/server:", "did you mean \"servers\"?"},
-    {PROFILE("{\"servers\":[]}"), DEV "/servers:", "leave it out to have all"},
+    {PROFILE("{\"servers\":[]}"), DEV "/servers:", "leave it out to include all"},
     {PROFILE("{\"servers\":[\"filez\"]}"),
-     DEV "/servers:", "no server \"filez\" in this tenant; did you mean \"files\"?"},
-    {PROFILE("{\"servers\":[\"mem\",\"files\",\"mem\"]}"), DEV "/servers:", "\"mem\" is there twice"},
+     DEV "/servers:", "server \"filez\" does not exist in this tenant; did you mean \"files\"?"},
+    {PROFILE("{\"servers\":[\"mem\",\"files\",\"mem\"]}"), DEV "/servers:", "\"mem\" is listed twice"},
     {PROFILE("{\"prefix\":\"x\"}"), DEV "/prefix:", "true or false"},
     {PROFILE("{\"tools\":{\"men\":{}}}"), DEV "/tools:", "did you mean \"mem\"?"},
     {PROFILE("{\"servers\":[\"mem\"],\"tools\":{\"files\":{}}}"), DEV "/tools/files:", "not in \"servers\""},
     {TOOLS("{\"alow\":[]}"), DEV "/tools/files/alow:", "did you mean \"allow\"?"},
     {TOOLS("{\"allow\":\"*\"}"), DEV "/tools/files/allow:", "an array of strings"},
-    {TOOLS("{\"allow\":[\"\"]}"), DEV "/tools/files/allow:", "is no pattern"},
-    {TOOLS("{\"allow\":[\"a\\\\b\"]}"), DEV "/tools/files/allow:", "is no pattern"},
+    {TOOLS("{\"allow\":[\"\"]}"), DEV "/tools/files/allow:", "is not a valid pattern"},
+    {TOOLS("{\"allow\":[\"a\\\\b\"]}"), DEV "/tools/files/allow:", "is not a valid pattern"},
     {TOOLS("{\"allow\":[\"read_*\"],\"override\":{\"write\":{}}}"),
-     DEV "/tools/files/override/write:", "lets this tool"},
+     DEV "/tools/files/override/write:", "this tool matches no pattern"},
     {TOOLS("{\"override\":{\"a\":{\"descripton\":\"x\"}}}"),
      DEV "/tools/files/override/a/descripton:", "\"description\"?"},
     {TOOLS("{\"override\":{\"a\":{\"name\":\"\"}}}"), DEV "/tools/files/override/a/name:", "1 to 64 letters"},
     {TOOLS("{\"override\":{\"a\":{\"name\":\"b c\"}}}"), DEV "/tools/files/override/a/name:", "1 to 64 letters"},
     {TOOLS("{\"override\":{\"a\":{\"name\":\"x\"},\"b\":{\"name\":\"x\"}}}"),
-     DEV "/tools/files/override/b/name:", "\"x\" is the name of \"a\" already"},
+     DEV "/tools/files/override/b/name:", "\"x\" is already the name of \"a\""},
     {PROFILE("{\"tools\":{\"mem\":{\"override\":{\"a\":{\"name\":\"x\"}}},\"files\":{\"override\":{\"a\":{\"name\":"
              "\"x\"}}}}}"),
      DEV "/tools/files/override/a/name:", "already"},
@@ -161,7 +190,7 @@ static const struct wrong_row {
     {"{\"profiles\":{\"a/b\":{}}}", "p.json: /profiles/a/b:", "a profile's name is"},
     {"{\"mcpServers\":{\"a\":{\"command\":\"x\"}},\"tenants\":{\"acme\":{\"profiles\":{\"dev\":{\"servers\":[\"a\"]}}}}"
      "}",
-     "p.json: /tenants/acme/profiles/dev/servers:", "no server \"a\" in this tenant"},
+     "p.json: /tenants/acme/profiles/dev/servers:", "server \"a\" does not exist in this tenant"},
 };
 
 static void an_invalid_configuration_is_refused_with_path_and_advice(void **state)
@@ -440,10 +469,9 @@ static void H13_a_server_in_a_tenant_has_the_same_requirements_as_one_at_the_top
     } rows[] = {
         {"\"log\":{}", OWN,
          "tenants.d/acme.json: /mcpServers/files/auth/mode: \"per_user\": needs a provider in /auth/providers that "
-         "proves "
-         "who calls, in other.json",
+         "authenticates callers, in other.json",
          "other.json: /tenants/acme/mcpServers/files/auth/mode: \"per_user\": needs a provider in /auth/providers that "
-         "proves who calls"},
+         "authenticates callers"},
         {PROXY ",\"public_url\":\"http://gateway.example\"", OWN,
          "other.json: /public_url: users connect accounts there (server \"files\" in tenants.d/acme.json has",
          "other.json: /public_url: users connect accounts there (server \"files\" in other.json has"},
@@ -451,8 +479,9 @@ static void H13_a_server_in_a_tenant_has_the_same_requirements_as_one_at_the_top
          "tenants.d/acme.json: /mcpServers/files/auth/assertion: needs /public_url, as the issuer, in other.json",
          "other.json: /tenants/acme/mcpServers/files/auth/assertion: needs /public_url, as the issuer"},
         {"\"public_url\":\"https://gateway.example\"", TOLD,
-         "tenants.d/acme.json: /mcpServers/files/auth/assertion: needs a provider in /auth/providers that proves who "
-         "calls, "
+         "tenants.d/acme.json: /mcpServers/files/auth/assertion: needs a provider in /auth/providers that "
+         "authenticates "
+         "callers, "
          "in other.json",
          "other.json: /tenants/acme/mcpServers/files/auth/assertion: needs a provider"},
         {PROXY ",\"public_url\":\"https://gateway.example\"", OWN, NULL, NULL},
@@ -500,6 +529,7 @@ int main(void)
         cmocka_unit_test(a_tenants_d_that_is_not_a_folder_stops_the_start),
         cmocka_unit_test(an_empty_configuration_has_the_defaults),
         cmocka_unit_test(servers_are_read_with_their_type),
+        cmocka_unit_test(the_control_socket_is_that_of_the_configuration_or_the_default),
         cmocka_unit_test(an_invalid_configuration_is_refused_with_path_and_advice),
         cmocka_unit_test(a_valid_configuration_is_accepted),
         cmocka_unit_test(loopback_addresses_are_distinguished_from_others),

@@ -150,7 +150,7 @@ static void a_caller_without_the_capability_is_not_asked(void **state)
     const char *plain = open_session("2025-11-25", "{\"elicitation\":{\"form\":{}}}");
     call = call_tool(plain, "1");
     assert_server_gets(SAMPLE("1"), "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32603,\"message\":"
-                                    "\"the caller does not sample\"}}");
+                                    "\"the caller does not support sampling\"}}");
     assert_server_gets(ROOTS("2"), "{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"roots\":[]}}");
     assert_server_gets("{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"elicitation/create\",\"params\":{\"mode\":\"url\","
                        "\"message\":\"m\",\"url\":\"https://h/\",\"elicitationId\":\"e\"}}",
@@ -179,8 +179,9 @@ static void questions_to_a_session_that_ends_are_answered_with_an_error(void **s
     run_until(call->text.len);
     (void)arrive(ARRIVAL_END, first, NULL);
     run_until(server_received(""));
-    assert_json(server_received(""),
-                "{\"jsonrpc\":\"2.0\",\"id\":5,\"error\":{\"code\":-32603,\"message\":\"the caller is gone\"}}");
+    assert_json(
+        server_received(""),
+        "{\"jsonrpc\":\"2.0\",\"id\":5,\"error\":{\"code\":-32603,\"message\":\"the caller has disconnected\"}}");
     assert_int_equal(server_link()->asks.count, 0);
 }
 
@@ -206,7 +207,7 @@ static void a_question_is_cancelled_when_its_server_ends(void **state)
     server_dies();
     run_until(is_over(call));
     assert_contains(text_of(call), "\"notifications/cancelled\",\"params\":{\"requestId\":1,"
-                                   "\"reason\":\"the server is gone\"}");
+                                   "\"reason\":\"the server has disconnected\"}");
     assert_int_equal(session_of(first)->asks.count, 0);
 }
 

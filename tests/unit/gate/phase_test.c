@@ -122,7 +122,7 @@ static void a_call_aborted_at_shutdown_is_answered_and_recorded_once(void **stat
     shut_down();
     assert_int_equal(call->answers, 1);
     assert_int_equal(call->code, ERR_SHUTTING_DOWN);
-    assert_contains(text_of(call), "the server may have done what was asked");
+    assert_contains(text_of(call), "the server may have executed the call");
     assert_recorded("tools/call", AUDIT_ERROR, ERR_SHUTTING_DOWN);
 }
 

@@ -89,7 +89,7 @@ static void a_path_that_cannot_be_a_socket_is_refused(void **state)
     refuse(long_path, "at most 107 bytes");
     refuse("relative.sock", "must be absolute");
     write_file(path, "a file");
-    refuse(path, "something that is not a socket");
+    refuse(path, "the existing file is not a socket");
     assert_int_equal(access(path, F_OK), 0);
 }
 

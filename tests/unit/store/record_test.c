@@ -651,7 +651,7 @@ static void a_full_disk_is_an_error_and_existing_records_stay(void **state)
     assert_int_equal(put("a", "small", &generation), RECORD_YES);
     before = generation;
     assert_int_equal(record_put(store, name_of("a"), span_make(value, sizeof value), &generation, &err), RECORD_FAILED);
-    assert_contains(err.detail, "no room left");
+    assert_contains(err.detail, "free disk space");
     assert_int_equal(err.code, ERR_SYSTEM);
     assert_int_equal(generation, before);
     assert_int_equal(get("a", "small"), before);

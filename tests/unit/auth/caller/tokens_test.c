@@ -638,7 +638,7 @@ static void P10_a_save_does_not_overwrite_a_concurrent_change(void **state)
     struct caller_tokens_edit *edit = caller_tokens_edit_start(path, false, &err);
     write_text("{\"version\":1,\"tokens\":[]}");  // as an editor does, without a lock
     assert_false(caller_tokens_edit_save(edit, &err));
-    assert_contains(err.detail, "changed meanwhile");
+    assert_contains(err.detail, "another program changed the file in the meantime");
     caller_tokens_edit_free(edit);
     char *text = read_text();
     assert_string_equal(text, "{\"version\":1,\"tokens\":[]}");

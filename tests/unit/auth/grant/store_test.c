@@ -1,4 +1,5 @@
-// Tests the token store: keys of grants, the content of the files, the cache, registrations, attempts, and refreshing under a lease.
+// Tests the token store: keys of grants, the content of the files, the cache, registrations, attempts, and refreshing
+// under a lease.
 #include "auth/caller/identity.h"
 #include "auth/grant/store.h"
 #include "base/clock.h"
@@ -632,7 +633,7 @@ static void S7_a_store_with_another_key_does_not_open_and_keeps_its_records(void
     stop();
     setenv("POSTERN_VAULT_KEY", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", 1);
     assert_null(grant_store_open(loop, &(struct record_config){0}, &(struct vault_config){0}, &err));
-    assert_contains(err.detail, "put that key back");
+    assert_contains(err.detail, "restore that key");
     unsetenv("POSTERN_VAULT_KEY");
     start();
     assert_int_equal(find(&alice, "one"), GRANT_STORE_DONE);
@@ -1507,7 +1508,8 @@ struct race {
 
 static struct race *race;
 
-// An authorization server that rotates refresh tokens: the token of a round works once, and a second use ends the grant.
+// An authorization server that rotates refresh tokens: the token of a round works once, and a second use ends the
+// grant.
 static bool refresh_at_server(int round) { return atomic_fetch_add(&race->refreshed[round], 1) == 0; }
 
 static int this_round;
@@ -1606,10 +1608,10 @@ static void F10_a_refreshed_grant_that_cannot_be_written_is_kept_in_memory_and_w
     take(&lease, old, LEASE_HELD);
     memset(large, 'y', sizeof large - 1);
     assert_int_equal(finish(&lease, large), GRANT_STORE_FAILED);
-    assert_contains(lease.err.detail, "no room left");
+    assert_contains(lease.err.detail, "free disk space");
     struct err why = {0};
     assert_int_equal(grant_store_unsaved(store, &why), 1);
-    assert_contains(why.detail, "no room left");
+    assert_contains(why.detail, "free disk space");
     assert_span(secret_span(&grant_store_cached(store, &alice)->is.access_token), span_of(large), "in memory");
     assert_int_equal(find(&alice, large), GRANT_STORE_DONE);  // this process uses the new grant
     take(&other, old, LEASE_LATE);                            // and no process uses the spent refresh token

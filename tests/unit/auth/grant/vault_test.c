@@ -1,4 +1,5 @@
-// Tests the vault: sealing, records that must not open, the sources of the ring, wrong keys, and rotation during other writes.
+// Tests the vault: sealing, records that must not open, the sources of the ring, wrong keys, and rotation during other
+// writes.
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -202,7 +203,7 @@ static void S7_a_wrong_key_ring_is_refused_at_startup_with_advice(void **state)
     start();
     put("a", "secret");
     setenv("POSTERN_VAULT_KEY", KEY_TWO, 1);
-    refused((struct vault_config){0}, "not in POSTERN_VAULT_KEY: put that key back");
+    refused((struct vault_config){0}, "not in POSTERN_VAULT_KEY: restore that key");
     setenv("POSTERN_VAULT_KEY", KEY_TWO "," KEY_ONE, 1);
     start();
     assert_true(opens("a", "secret", &err));
@@ -243,8 +244,8 @@ static void S6_an_invalid_key_ring_is_refused(void **state)
         {"password", "key 1 is not 32 bytes"},
         {KEY_ONE "A", "key 1 is not 32 bytes"},
         {KEY_ONE "\nAAAA", "key 2 is not 32 bytes"},
-        {KEY_ONE "\n" KEY_ONE, "twice"},
-        {KEY_THREE "," KEY_THREE_PLAIN, "twice"},
+        {KEY_ONE "\n" KEY_ONE, "is a duplicate"},
+        {KEY_THREE "," KEY_THREE_PLAIN, "is a duplicate"},
         {"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA!", "key 1 is not 32 bytes"},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {

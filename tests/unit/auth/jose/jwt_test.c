@@ -1,4 +1,5 @@
-// Tests the verification of JWTs and the import of key sets. The tests sign with their own code and with keys of this run.
+// Tests the verification of JWTs and the import of key sets. The tests sign with their own code and with keys of this
+// run.
 #include "auth/jose/jwt.h"
 #include "base/secret.h"
 #include "jwk.h"
@@ -637,7 +638,8 @@ static void J5_a_key_must_match_in_kid_type_curve_use_operations_and_alg(void **
 
 // ---- J6: importing --------------------------------------------------------------------------
 
-// Imports a set of this key and a good one, of which `want` keys must remain; `problem` is the reason for the one left out.
+// Imports a set of this key and a good one, of which `want` keys must remain; `problem` is the reason for the one left
+// out.
 static void import_beside_good(const char *jwk, size_t want, const char *problem)
 {
     struct buf text = {0};
@@ -691,7 +693,7 @@ static void J6_an_rsa_key_with_an_unsafe_modulus_or_exponent_is_refused(void **s
         const char *problem;
     } rows[] = {{1025, '\xFF', 1, "too large"},
                 {1024, '\xFF', 2, NULL},
-                {256, '\xFF', 1, "not sound"},
+                {256, '\xFF', 1, "not valid"},
                 {256, '\xFE', 1, "even"}};
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct buf jwk = {0};
@@ -713,10 +715,10 @@ static void J6_a_key_whose_point_is_not_on_its_curve_is_refused(void **state)
         const char *jwk, *problem;
     } rows[] = {
         // (1, 1) is not on any of the curves; the coordinates are padded.
-        {"{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"AQ\",\"y\":\"AQ\"}", "take"},
-        {"{\"kty\":\"EC\",\"crv\":\"P-384\",\"x\":\"AQ\",\"y\":\"AQ\"}", "take"},
-        {"{\"kty\":\"EC\",\"crv\":\"P-521\",\"x\":\"AQ\",\"y\":\"AQ\"}", "take"},
-        {"{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"AA\",\"y\":\"AA\"}", "take"},
+        {"{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"AQ\",\"y\":\"AQ\"}", "does not accept the key"},
+        {"{\"kty\":\"EC\",\"crv\":\"P-384\",\"x\":\"AQ\",\"y\":\"AQ\"}", "does not accept the key"},
+        {"{\"kty\":\"EC\",\"crv\":\"P-521\",\"x\":\"AQ\",\"y\":\"AQ\"}", "does not accept the key"},
+        {"{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"AA\",\"y\":\"AA\"}", "does not accept the key"},
         {"{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"AQ\"}", "x or y"},
         {"{\"kty\":\"EC\",\"crv\":\"P-256\",\"x\":\"\",\"y\":\"AQ\"}", "x or y"},
         // 33 bytes
@@ -734,13 +736,13 @@ static void J6_a_key_whose_point_is_not_on_its_curve_is_refused(void **state)
     put_param(&jwk, "x", keys[P384].key, OSSL_PKEY_PARAM_EC_PUB_X, 48);
     put_param(&jwk, "y", keys[P384].key, OSSL_PKEY_PARAM_EC_PUB_Y, 48);
     buf_put_char(&jwk, '}');
-    import_beside_good(buf_text(&jwk), 1, "take");
+    import_beside_good(buf_text(&jwk), 1, "does not accept the key");
     buf_clear(&jwk);
     buf_put_text(&jwk, "{\"kty\":\"EC\",\"crv\":\"P-256\"");
     put_param(&jwk, "x", keys[P256].key, OSSL_PKEY_PARAM_EC_PUB_Y, 32);
     put_param(&jwk, "y", keys[P256].key, OSSL_PKEY_PARAM_EC_PUB_X, 32);
     buf_put_char(&jwk, '}');
-    import_beside_good(buf_text(&jwk), 1, "take");
+    import_beside_good(buf_text(&jwk), 1, "does not accept the key");
     buf_release(&jwk);
 }
 

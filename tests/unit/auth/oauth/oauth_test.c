@@ -1,4 +1,5 @@
-// Tests the functions of OAuth that do no I/O: challenges, URLs, metadata, scopes, clients, callbacks and tokens, mostly as tables.
+// Tests the functions of OAuth that do no I/O: challenges, URLs, metadata, scopes, clients, callbacks and tokens,
+// mostly as tables.
 #include "auth/oauth/oauth.h"
 #include "base/secret.h"
 #include "unit.h"
@@ -332,11 +333,12 @@ static void D9_D14_N1_server_metadata_are_parsed_or_refused(void **state)
         {"{\"issuer\":\"https://evil\",\"token_endpoint\":\"https://as/t\"}", "another issuer"},
         {"{\"token_endpoint\":\"https://as/t\"}", "another issuer"},
         {"{\"issuer\":\"https://as\"}", "no token_endpoint"},
-        {"{\"issuer\":\"https://as\",\"token_endpoint\":\"http://198.51.100.1/t\"}", "token_endpoint is no https URL"},
-        {"{" GOOD ",\"authorization_endpoint\":\"file:///etc/passwd\"}", "authorization_endpoint is no https URL"},
-        {"{" GOOD ",\"authorization_endpoint\":\"javascript:x\"}", "authorization_endpoint is no https URL"},
-        {"{" GOOD ",\"registration_endpoint\":\"http://as/r\"}", "registration_endpoint is no https URL"},
-        {"{" GOOD ",\"revocation_endpoint\":\"ftp://as/r\"}", "revocation_endpoint is no https URL"},
+        {"{\"issuer\":\"https://as\",\"token_endpoint\":\"http://198.51.100.1/t\"}",
+         "token_endpoint is not an https URL"},
+        {"{" GOOD ",\"authorization_endpoint\":\"file:///etc/passwd\"}", "authorization_endpoint is not an https URL"},
+        {"{" GOOD ",\"authorization_endpoint\":\"javascript:x\"}", "authorization_endpoint is not an https URL"},
+        {"{" GOOD ",\"registration_endpoint\":\"http://as/r\"}", "registration_endpoint is not an https URL"},
+        {"{" GOOD ",\"revocation_endpoint\":\"ftp://as/r\"}", "revocation_endpoint is not an https URL"},
         {"[1]", "not a JSON object"},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {

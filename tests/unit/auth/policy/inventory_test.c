@@ -39,25 +39,26 @@ static const struct {
     const char *code, *rules, *now, *before, *says;
 } rows[] = {
     {"W5", RULES(ALLOW("\"get_*\"")), NOW, NULL, NULL},
-    {"W5", RULES(ALLOW("\"gte_*\"")), NOW, NULL, "/rules/0/names/0: \"gte_*\" takes nothing in the inventory; correct"},
-    {"W5", RULES(ALLOW("\"get_*\",\"get_c\"")), NOW, NULL, "/rules/0/names/1: \"get_c\" takes nothing"},
+    {"W5", RULES(ALLOW("\"gte_*\"")), NOW, NULL,
+     "/rules/0/names/0: \"gte_*\" matches nothing in the inventory; correct"},
+    {"W5", RULES(ALLOW("\"get_*\",\"get_c\"")), NOW, NULL, "/rules/0/names/1: \"get_c\" matches nothing"},
     {"W5", RULES(ALLOW("\"get_c\"")), NULL, NULL, NULL},
     {"W5", RULES(ALLOW("\"*\"")), NOW, NULL, NULL},
     {"W5", RULES(R("a", "allow", ENG, "\"s\",\"x*\"", TOOLS, "\"get_a\"", "")), NOW, NULL,
-     "/rules/0/servers/1: \"x*\" takes no server of the inventory"},
+     "/rules/0/servers/1: \"x*\" matches no server of the inventory"},
     {"W5", RULES(R("a", "allow", ENG, "\"x\"", TOOLS, "\"nothing\"", "")), NOW, NULL, "/rules/0/servers/0"},
     {"W5", RULES(R("a", "allow", ENG, S, "\"prompt\"", "\"greet\"", "")), NOW, NULL,
      NULL},  // the inventory has no prompts
     {"W5", RULES(R("a", "allow", ENG, S, "\"prompt\"", "\"greet\"", "")), NOW PROMPTS, NULL, NULL},
     {"W5", RULES(R("a", "allow", ENG, S, "\"prompt\"", "\"get_a\"", "")), NOW "\n" PROMPTS, NULL,
-     "\"get_a\" takes nothing"},
+     "\"get_a\" matches nothing"},
     {"W5", RULES(R("a", "allow", ENG, S, "\"*\"", "\"nothing\"", "")), NOW PROMPTS, NULL, NULL},
     {"W5", RULES(R("a", "allow", ENG, S, "\"*\"", "\"nothing\"", "")), NOW PROMPTS RESOURCES, NULL, "/rules/0/names/0"},
     {"W5", RULES(R("a", "allow", ENG, S, "\"resource\"", "\"file:///*\"", "")), RESOURCES, NULL, NULL},
     {"W5", RULES(R("a", "allow", ENG, S, "\"resource\"", "\"file:///c\"", "")), RESOURCES, NULL, "/rules/0/names/0"},
     {"W5", RULES(R("a", "allow", ENG, "\"t\"", "\"resource_template\"", "\"file:///*\"", "")), RESOURCES, NULL, NULL},
     {"W5", WITH_SET("\"get_*\",\"gte_*\"", ALLOW("\"set:few\"")), NOW, NULL,
-     "/sets/few/names/1: \"gte_*\" takes nothing"},
+     "/sets/few/names/1: \"gte_*\" matches nothing"},
     {"W5", WITH_SET("\"get_*\",\"put_a\"", ALLOW("\"set:few\"")), NOW, NULL, NULL},
     {"W5", WITH_SET("\"gte_*\"", ALLOW("\"get_*\"")), NOW, NULL, NULL},  // no rule uses the set
     {"W5", RULES(R("a", "allow", ENG, S, TOOLS, "\"gone\"", ",\"expires\":\"2020-01-01\"")), NOW, NULL, NULL},
@@ -65,7 +66,7 @@ static const struct {
     {"W5", RULES(DENY("\"delete_*\"")), NOW, NULL, NULL},  // this is W10
 
     {"W6", RULES(ALLOW("\"get_*\"")), NOW, "[" T("get_a", "") "," T("put_a", "") "]",
-     "/rules/0/names/0: \"get_*\" now takes what was not there before: s get_b; deny it"},
+     "/rules/0/names/0: \"get_*\" now also matches new items: s get_b; deny them"},
     {"W6", RULES(ALLOW("\"get_*\"")), NOW, NOW, NULL},
     {"W6", RULES(ALLOW("\"get_*\"")), NOW, NULL, NULL},
     {"W6", RULES(ALLOW("\"get_b\"")), NOW, "[" T("get_a", "") "]", NULL},  // a literal name is intended
@@ -74,12 +75,12 @@ static const struct {
     {"W6", RULES(ALLOW("\"*\"")), "[" T("1", "") "," T("2", "") "," T("3", "") "," T("4", "") "," T("5", "") "]",
      "[" T("other", "") "]", "s 1, s 2, s 3 and 2 more;"},
     {"W6", RULES(DENY("\"get_*\"")), NOW, "[" T("get_a", "") "]", NULL},
-    {"W6", WITH_SET("\"get_*\"", ALLOW("\"set:few\"")), NOW, "[" T("get_a", "") "]", "\"set:few\" now takes"},
+    {"W6", WITH_SET("\"get_*\"", ALLOW("\"set:few\"")), NOW, "[" T("get_a", "") "]", "\"set:few\" now also matches"},
     {"W6", RULES(R("a", "allow", ENG, S, "\"prompt\"", "\"*\"", "")), NOW PROMPTS, NOW, "s greet"},
     {"W6", RULES(R("a", "allow", ENG, S, TOOLS, "\"*\"", ",\"expires\":\"2020-01-01\"")), NOW, "[" T("get_a", "") "]",
      NULL},
 
-    {"W9", RULES(TO("\"authenticated\"", "\"put_*\"")), NOW, NULL, "/rules/0/subjects: everybody may call tools"},
+    {"W9", RULES(TO("\"authenticated\"", "\"put_*\"")), NOW, NULL, "/rules/0/subjects: every caller may call tools"},
     {"W9", RULES(TO("\"*\"", "\"put_*\"")), NOW, NULL, "s put_a;"},
     {"W9", RULES(TO("\"authenticated\"", "\"get_*\"")), NOW, NULL, NULL},
     {"W9", RULES(TO("\"authenticated\"", "\"get_*\"")), "[" T("get_a", ",\"annotations\":{\"readOnlyHint\":false}") "]",
@@ -95,18 +96,20 @@ static const struct {
     {"W9", RULES(TO("\"authenticated\"", "\"put_*\"")), NULL, NULL, NULL},
 
     {"W10", RULES(DENY("\"put_*\"")), NOW, NULL, NULL},
-    {"W10", RULES(DENY("\"delete_*\"")), NOW, NULL, "/rules/0/names: it never denies: takes nothing in the inventory"},
+    {"W10", RULES(DENY("\"delete_*\"")), NOW, NULL,
+     "/rules/0/names: the rule never denies: matches nothing in the inventory"},
     {"W10", RULES(DENY("\"delete_*\",\"put_a\"")), NOW, NULL, NULL},
     {"W10", RULES(R("d", "deny", "\"*\"", S, "\"prompt\"", "\"put_a\"", "")), NOW, NULL,
      NULL},  // the inventory has no prompts
-    {"W10", RULES(R("d", "deny", "\"*\"", S, "\"prompt\"", "\"put_a\"", "")), NOW PROMPTS, NULL, "it never denies"},
+    {"W10", RULES(R("d", "deny", "\"*\"", S, "\"prompt\"", "\"put_a\"", "")), NOW PROMPTS, NULL,
+     "the rule never denies"},
     {"W10", RULES(R("d", "deny", "\"*\"", "\"u*\"", TOOLS, "\"*\"", "")), NULL, NULL,
-     "/rules/0/servers: it never denies: no such server"},
+     "/rules/0/servers: the rule never denies: no such server"},
     {"W10", RULES(R("d", "deny", "\"*\"", "\"t*\"", TOOLS, "\"*\"", "")), NULL, NULL, NULL},
     {"W10",
      HEAD "\"rules\":[{\"id\":\"d\",\"effect\":\"deny\",\"description\":\"a rule of this test\",\"tenants\":[\"x*\"],"
           "\"subjects\":[\"*\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],\"names\":[\"*\"]}]}",
-     NULL, NULL, "/rules/0/tenants: it never denies: no such tenant"},
+     NULL, NULL, "/rules/0/tenants: the rule never denies: no such tenant"},
     {"W10", RULES(ALLOW("\"delete_*\"")), NOW, NULL, NULL},
 
     {"E4", RULES(R("a", "allow", "\"user:corp:ann\"", S, TOOLS, "\"n\"", "")), NULL, NULL, NULL},
@@ -182,7 +185,7 @@ static void a_document_that_is_not_an_inventory_is_refused(void **state)
     for (size_t i = 0; i < COUNT(texts); i++) {
         struct err err = {0};
         assert_null(policy_inventory_read(write_in_directory("now.json", texts[i]), &err));
-        assert_contains(err.detail, "no inventory");
+        assert_contains(err.detail, "not an inventory");
     }
     struct err err = {0};
     assert_null(policy_inventory_read("/nowhere/inventory.json", &err));

@@ -230,10 +230,10 @@ static void rate_rows_without_a_sensible_meaning_are_refused(void **state)
     (void)state;
     static const char *const wrongs[][2] = {
         {"{}", "/limits/rates/0: give \"calls\", \"concurrent\" or both"},
-        {"{\"concurrent\":1,\"burst\":2}", "/limits/rates/0/burst: only with \"calls\""},
-        {"{\"calls\":1,\"server\":\"hub\"}", "/limits/rates/0/server: there is no server \"hub\""},
-        {"{\"calls\":1,\"tool\":\"a\\\\b\"}", "/limits/rates/0/tool: a name"},
-        {"{\"calls\":1,\"tool\":\"\"}", "/limits/rates/0/tool: a name"},
+        {"{\"concurrent\":1,\"burst\":2}", "/limits/rates/0/burst: requires \"calls\""},
+        {"{\"calls\":1,\"server\":\"hub\"}", "/limits/rates/0/server: server \"hub\" does not exist"},
+        {"{\"calls\":1,\"tool\":\"a\\\\b\"}", "/limits/rates/0/tool: must be a name"},
+        {"{\"calls\":1,\"tool\":\"\"}", "/limits/rates/0/tool: must be a name"},
         {"{\"calls\":1,\"subject\":\"ana\"}", "/limits/rates/0/subject: must be user:PROVIDER:NAME or role:ROLE"},
         {"{\"calls\":1,\"subject\":\"user:ana\"}", "/limits/rates/0/subject: must be"},
         {"{\"calls\":-1}", "/limits/rates/0/calls: must be between 0 and 1000000"},
@@ -241,7 +241,7 @@ static void rate_rows_without_a_sensible_meaning_are_refused(void **state)
         {"{\"calls\":1,\"per\":\"user\"}", "/limits/rates/0/per: must be one of \"tenant\", \"identity\""},
         {"{\"calls\":1,\"tol\":\"x\"}", "did you mean \"tool\"?"},
         {"{\"calls\":1,\"tool\":\"x\"},{\"calls\":2},{\"concurrent\":1,\"tool\":\"x\"}",
-         "/limits/rates/2: the same calls as in rates/0"},
+         "/limits/rates/2: limits the same calls as rates/0"},
     };
     for (size_t i = 0; i < COUNT(wrongs); i++)
         for (int tenant = 0; tenant < 2; tenant++) {

@@ -118,7 +118,7 @@ static void an_identity_has_a_limit_of_sessions_that_does_not_affect_another_ide
     struct session *first = open_session(f.ann, false);
     assert_true(may_open(f.ann, ""));
     open_session(f.ann, false);
-    assert_false(may_open(f.ann, "2 sessions of this identity are open"));
+    assert_false(may_open(f.ann, "2 sessions of this identity are open (limits.identity_sessions = 2)"));
     assert_true(may_open(f.bob, ""));
     end(first);
     assert_true(may_open(f.ann, ""));
@@ -131,8 +131,8 @@ static void anonymous_callers_are_bounded_only_by_the_limit_of_their_tenant(void
         assert_true(may_open(f.guest, ""));
         open_session(f.guest, false);
     }
-    assert_false(may_open(f.guest, "5 sessions of tenant \"default\" are open"));
-    assert_false(may_open(f.ann, "5 sessions of tenant \"default\" are open"));
+    assert_false(may_open(f.guest, "5 sessions of tenant \"default\" are open (its limits.sessions = 5)"));
+    assert_false(may_open(f.ann, "5 sessions of tenant \"default\" are open (its limits.sessions = 5)"));
     assert_true(may_open(f.other, ""));
 }
 
@@ -140,12 +140,12 @@ static void each_tenant_has_a_limit_of_its_own_below_that_of_all(void **state)
 {
     (void)state;
     open_session(f.other, false);
-    assert_false(may_open(f.other, "1 sessions of tenant \"acme\" are open"));
+    assert_false(may_open(f.other, "1 sessions of tenant \"acme\" are open (its limits.sessions = 1)"));
     assert_true(may_open(f.ann, ""));
     tenant_find(&f.gate, "default")->session_limit = 100;
     for (int i = 0; i < 6; i++)
         open_session(f.guest, false);
-    assert_false(may_open(f.guest, "7 sessions are open"));
+    assert_false(may_open(f.guest, "7 sessions are open (limits.sessions = 7)"));
 }
 
 static void an_ended_session_gets_no_messages(void **state)

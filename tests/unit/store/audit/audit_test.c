@@ -470,7 +470,7 @@ static void failed_json_lines_are_counted_and_unhealthy_when_required(void **sta
 #define REMOVE(what) "UPDATE segment SET rows=json_remove(rows," what ")"
 #define SET_SHARED(what) "UPDATE segment SET shared=json_set(shared," what ")"
 #define REPLACE(this, that) "UPDATE segment SET shared=replace(shared,'" this "','" that "')"
-#define NEVER(seq) "row " #seq " was changed: it is nothing that was ever written"
+#define NEVER(seq) "row " #seq " was changed: it is not a valid row"
 
 static void a_verification_finds_changed_and_removed_rows(void **state)
 {
@@ -494,11 +494,10 @@ static void a_verification_finds_changed_and_removed_rows(void **state)
         {"white space after its number", "UPDATE segment SET rows=replace(rows,'\",4,','\",4 ,')", "5: " CHANGED(5)},
         {"white space after its separator", "UPDATE segment SET rows=replace(rows,'\",4,','\",4, ')", "5: " CHANGED(5)},
         {"no UTF-8", "UPDATE segment SET shared=replace(shared,'tool-4',CAST(x'746fff' AS TEXT))",
-         "1: rows 1 to 10 were changed: they are nothing that was ever written"},
+         "1: rows 1 to 10 were changed: they are not valid rows"},
         {"shared members of the wrong type", "UPDATE segment SET shared='{}'",
-         "1: rows 1 to 10 were changed: they are nothing that was ever written"},
-        {"no JSON", "UPDATE segment SET rows=rows||'x'",
-         "1: rows 1 to 10 were changed: they are nothing that was ever written"},
+         "1: rows 1 to 10 were changed: they are not valid rows"},
+        {"no JSON", "UPDATE segment SET rows=rows||'x'", "1: rows 1 to 10 were changed: they are not valid rows"},
         {"a number", SET("'$[4][8]',2001"), "5: " CHANGED(5)},
         {"white space", REPLACE("\"tool-4\"", " \"tool-4\""), "5: " CHANGED(5)},
         {"another spelling", REPLACE("tool-4", "tool-\\u0034"), "5: " CHANGED(5)},
@@ -510,7 +509,7 @@ static void a_verification_finds_changed_and_removed_rows(void **state)
          "8: row 8 is out of order: it stands where row 56 belongs\n"
          "9: row 9 is out of order: it stands where row 56 belongs\n"
          "10: row 10 is out of order: it stands where row 56 belongs\n"
-         "11: rows after 10 were added by somebody else"},
+         "11: rows after 10 were not written by postern"},
         {"deleted", REMOVE("'$[4]'"), "5: row 5 is missing"},
         {"deleted in the middle", REMOVE("'$[4]','$[4]','$[4]'"), "5: rows 5 to 7 are missing"},
         {"deleted at the end", REMOVE("'$[8]','$[8]'"), "9: rows 9 to 10 are missing"},
@@ -524,10 +523,12 @@ static void a_verification_finds_changed_and_removed_rows(void **state)
          "4: row 4 is out of order: it stands where row 5 belongs\n5: row 5 is missing"},
         {"the hash of the previous row", "UPDATE segment SET prev=replace(prev,'0','1')",
          "1: row 1 does not follow row 0: one of them was replaced, or rows between them taken out"},
-        {"the segment's place", "UPDATE segment SET seq=2", "2: the segment of row 2 is not labelled as its rows are"},
+        {"the segment's place", "UPDATE segment SET seq=2",
+         "2: the labels of the segment of row 2 do not match its rows"},
         {"the segment's end", "UPDATE segment SET last=11",
-         "11: row 11 is missing\n11: rows after 10 were added by somebody else"},
-        {"the segment's age", "UPDATE segment SET until=1", "1: the segment of row 1 is not labelled as its rows are"},
+         "11: row 11 is missing\n11: rows after 10 were not written by postern"},
+        {"the segment's age", "UPDATE segment SET until=1",
+         "1: the labels of the segment of row 1 do not match its rows"},
         {"the anchor moved with the rows",
          "UPDATE segment SET seq=3,prev=json_extract(rows,'$[1][9]');"
          "UPDATE anchor SET first_seq=3,first_prev=(SELECT prev FROM segment) WHERE chain=0;" REMOVE("'$[0]','$[0]'"),
@@ -603,8 +604,8 @@ static void the_chain_continues_after_a_change_that_stays_visible(void **state)
         "99,99,chain,since,until,bytes,prev,shared,json_set(json_array(json_extract(rows,'$[4]')),'$[0][0]',99)"
         " FROM segment WHERE seq=11");
     static const char added[] =
-        "9: rows 9 to 10 are missing\n16: rows 16 to 98 are missing\n16: rows after 15 were added by "
-        "somebody else";
+        "9: rows 9 to 10 are missing\n16: rows 16 to 98 are missing\n16: rows after 15 were not written "
+        "by postern";
     assert_found(added);
     write_rows(1);
     assert_int_equal(number("SELECT max(seq) FROM audit"), 100);
@@ -775,7 +776,7 @@ static void a_verification_distinguishes_missing_rows_from_deleted_ones(void **s
     assert_found("20: row 10 is not the last row of calls that was written");
     sql("UPDATE segment SET chain=2 WHERE seq=6");
     verify();
-    assert_contains(buf_text(&findings), "6: the segment of row 6 is not labelled as its rows are");
+    assert_contains(buf_text(&findings), "6: the labels of the segment of row 6 do not match its rows");
     buf_release(&findings);
 }
 
