@@ -66,7 +66,8 @@ async function runUnit(block, document) {
     writeFileSync(file, block.text);
     succeeds(`systemd-analyze verify ${file}`, document);
     const all = name => [...block.text.matchAll(new RegExp(`^${name}=(.*)$`, 'gm'))].map(match => match[1]);
-    const [user] = all('User'), [state] = all('StateDirectory'), [start] = all('ExecStart');
+    const [user] = all('User'), [state] = all('StateDirectory'), [runtime] = all('RuntimeDirectory'), [start] = all('ExecStart');
+    if (runtime) succeeds(`install -d -o ${user} -g ${user} -m 755 /run/${runtime}`, document);
     if (state) succeeds(`install -d -o ${user} -g ${user} -m 700 /var/lib/${state}`, document);
     const command = `exec setpriv --reuid ${user} --regid ${user} --clear-groups env -i PATH=/usr/bin:/bin HOME=/var/lib/postern ${all('Environment').join(' ')} ${start}`;
     await document.background?.end();
