@@ -26,8 +26,8 @@ void faces_commit(struct faces *faces);  // call it when the gate has the config
 // The files of unix sockets: whether they belong to this process, which removes them at the end.
 void faces_own_files(struct faces *faces);    // also those of inherited sockets
 void faces_leave_files(struct faces *faces);  // another process has the sockets, or will have them
-// The listening sockets, as many as there is room for; returns how many there are. None after faces_quiesce().
-size_t faces_sockets(const struct faces *faces, int *fds, size_t room);
+// Fills in up to `size` listening sockets; returns their whole number. After faces_quiesce() it is 0.
+size_t faces_sockets(const struct faces *faces, int *fds, size_t size);
 
 size_t faces_count(const struct faces *faces);  // faces that accept callers
 const char *faces_url(const struct faces *faces, size_t i);

@@ -447,7 +447,7 @@ const struct command serve_command = {
         "SIGINT and SIGTERM stop it: calls in flight may finish, then servers are ended, all within\n"
         "timeouts.shutdown. The log goes to standard error.\n"
         "\n"
-        "With --replace, the new gateway takes over the listening sockets of the one that runs with the same\n"
+        "With --replace, the new gateway takes over the listening sockets of the gateway that runs with the same\n"
         "configuration, over its control socket. The old one finishes its calls and ends. If the new one cannot\n"
         "start, the old one goes on as before.",
     .flags = flags_table,

@@ -211,12 +211,12 @@ void faces_leave_files(struct faces *faces)
         unix_socket_leave(&faces->now.at[i].face->listener.file);
 }
 
-size_t faces_sockets(const struct faces *faces, int *fds, size_t room)
+size_t faces_sockets(const struct faces *faces, int *fds, size_t size)
 {
     size_t count = 0;
     for (size_t i = 0; i < faces->now.count; i++) {
         int fd = faces->now.at[i].face->listener.fd;
-        if (fd >= 0 && count++ < room)
+        if (fd >= 0 && count++ < size)
             fds[count - 1] = fd;
     }
     return count;

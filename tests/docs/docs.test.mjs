@@ -118,6 +118,11 @@ const first = ['README.md', 'CONTRIBUTING.md']; // README.md installs the progra
 run(...first);
 for (const name of documents()) if (!first.includes(name) && blocksOf(name, read(name)).length) run(name);
 
+test('deploy/postern.service is the unit of docs/operations.md', () => {
+    const unit = blocksOf('docs/operations.md', read('docs/operations.md')).find(({ marks }) => marks.unit);
+    assert.equal(unit.text, read('deploy/postern.service'));
+});
+
 describe('a broken block fails', () => {
     const document = {};
     before(() => {

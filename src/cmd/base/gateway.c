@@ -201,7 +201,7 @@ static json_t *ask_for(int fd, const char *operation, struct inherited *inherite
     return reply;
 }
 
-// What comes from a process of another user is not taken.
+// Sockets of a process of another user are refused.
 static bool is_ours(int fd, const char *path, struct err *err)
 {
     struct unix_socket_peer peer;

@@ -31,7 +31,7 @@
 #define LINE_MAX_BYTES ((size_t)64 << 10)
 #define REPLY_MAX_BYTES ((size_t)8 << 20)
 #define DEADLINE_MS 5000   // for a request, and for a reply to be read
-#define HANDOVER_MS 60000  // for a successor to open the rest of what it needs
+#define HANDOVER_MS 60000  // for a successor to become ready
 #define STARVED_MS 1000    // without a descriptor for another connection
 
 struct control {
@@ -264,7 +264,7 @@ static void run_reload(struct control_connection *connection, const json_t *requ
     reload_now(control->spec.reload, &connection->waiter);
 }
 
-// Its user must be the same: root could pass what it has to a gateway with other rights.
+// The user must be the same: a gateway that root starts would serve the same callers with other rights.
 static bool may_hand_over(const struct control_connection *connection, struct err *err)
 {
     const struct control *control = connection->control;

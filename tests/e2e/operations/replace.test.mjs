@@ -33,7 +33,7 @@ async function serve(place, ...args) {
 async function open(t, config = {}) {
     const folder = temporaryDirectory(), port = await freePort();
     const at = name => join(folder.path, name);
-    const endings = []; // what is to be stopped before the folder is removed
+    const endings = []; // stop the programs that use the folder
     t.after(async () => {
         for (const end of endings) await end();
         folder.remove();
@@ -98,7 +98,7 @@ function manage(place, listeners = []) {
     const given = listeners.flatMap(address => ['--listen', address]);
     const child = spawn(peerPath('service-manager'), [...given, binary, 'serve', '--config', place.path], { stdio: ['pipe', 'pipe', 'pipe'], env: place.environment });
     const manager = watch(child, 'stderr'), reports = watch(child, 'stdout');
-    /** What it reported under this name, in order. */
+    /** Its reports with this name, in order. */
     const reported = name => reports.log().split('\n').slice(0, -1).map(line => JSON.parse(line)[name]).filter(value => value !== undefined);
     const awaitReports = (name, count) => until(() => reported(name).length >= count, WAIT_MS, `${count} reports of ${name}\n${manager.log()}`);
     place.endings.push(async () => {
