@@ -6,22 +6,21 @@ static const struct option provider_rows[] = {
     {.name = "name",
      .type = OPTION_STRING,
      .offset = AT(name),
-     .help =
-         "The name of the provider, as policies (`user:NAME:SUBJECT`) and the audit log use it; the type if absent. "
-         "The grants of callers are stored under this name, too."},
+     .help = "The name of the provider in policies (`user:NAME:SUBJECT`) and in the audit log; the type if absent. The "
+             "grants of callers are also stored under this name."},
     {.name = "type",
      .type = OPTION_ENUM,
      .offset = AT(type),
      .choices = provider_types,
      .fallback = "\"none\"",
-     .help = "`none`: every client that reaches the listener, which must be on loopback. `bearer`: tokens of `postern "
-             "token`. `forwarded-user`: headers of a trusted proxy in front. `jwt`: access tokens of an issuer; "
-             "with several issuers, one entry for each."},
+     .help = "`none`: accepts every client that reaches the listener, which must be on loopback. `bearer`: tokens that "
+             "`postern token` issued. `forwarded-user`: headers of a trusted proxy in front of the gateway. `jwt`: "
+             "access tokens of an issuer; several issuers need one entry each."},
     {.name = "i_know_this_is_open",
      .type = OPTION_BOOL,
      .offset = AT(open),
      .fallback = "false",
-     .help = "`none`: accept unauthenticated callers on listeners beyond loopback, too. `public_url` or "
+     .help = "`none`: accept unauthenticated callers also on listeners that are not on loopback. `public_url` or "
              "`allowed_hosts` must still name the hosts that callers send in Host."},
     {.name = "tokens",
      .type = OPTION_STRING,
@@ -56,22 +55,21 @@ static const struct option provider_rows[] = {
      .type = OPTION_STRING,
      .offset = AT(secret),
      .secret = true,
-     .help = "`forwarded-user`: the secret, at least 32 characters, preferably as ${NAME}. Beyond loopback this or "
-             "`certificate_names` "
-             "is mandatory."},
+     .help = "`forwarded-user`: the secret of the proxy, at least 32 characters, preferably as ${NAME}. This option or "
+             "`certificate_names` is mandatory for a proxy that is neither on loopback nor on a unix socket."},
     {.name = "certificate_names",
      .type = OPTION_STRINGS,
      .offset = AT(certificate_names),
-     .help = "`forwarded-user`: names (SAN) of the proxy's client certificate, one of which it must present."},
+     .help = "`forwarded-user`: names (SAN). The client certificate of the proxy must have one of them."},
     {.name = "issuer",
      .type = OPTION_STRING,
      .offset = AT(issuer),
-     .help = "`jwt`: `iss` of the tokens, byte for byte."},
+     .help = "`jwt`: the issuer, compared byte for byte with `iss` of the tokens."},
     {.name = "audiences",
      .type = OPTION_STRINGS,
      .offset = AT(audiences),
-     .help =
-         "`jwt`: one of these must be in `aud`, byte for byte; usually the URL of the gateway's endpoint. Mandatory."},
+     .help = "`jwt`: accepted audiences, compared byte for byte with `aud` of the tokens; usually the URL of the "
+             "gateway's endpoint. Mandatory."},
     {.name = "jwks_uri",
      .type = OPTION_STRING,
      .offset = AT(jwks_uri),
@@ -108,7 +106,7 @@ static const struct option provider_rows[] = {
     {.name = "role_map",
      .type = OPTION_PAIRS,
      .offset = AT(role_map),
-     .help = "`jwt`: value → role; values that are not listed are ignored."},
+     .help = "`jwt`: a map from values of the role claims to roles. Values that are not listed are ignored."},
     {.name = "tenant_claim",
      .type = OPTION_STRING,
      .offset = AT(tenant_claim),
@@ -181,7 +179,8 @@ static const struct option auth_rows[] = {
      .offset = offsetof(struct auth_config, providers),
      .fallback = "[{\"type\":\"none\"}]",
      .sub = &entry_options,
-     .help = "The providers that authenticate callers, in order; the first that accepts or rejects decides."},
+     .help = "The providers that authenticate callers, in order. The first provider that accepts or rejects a "
+             "credential decides."},
     {0},
 };
 
@@ -199,7 +198,7 @@ static const struct option listener_rows[] = {
      .type = OPTION_OBJECTS,
      .offset = offsetof(struct auth_config, providers),
      .sub = &entry_options,
-     .help = "Like `auth.providers`, whose value applies to this listener if absent."},
+     .help = "The providers of this listener, as in `auth.providers`; the value of `auth.providers` if absent."},
     {0},
 };
 

@@ -32,10 +32,11 @@ static const struct option rows[] = {
     {.name = "key_file",
      .type = OPTION_STRING,
      .offset = AT(key_file),
-     .help = "The keys that seal users' tokens, 32 bytes in base64 on each line; the first key seals, all keys open. "
-             "If absent: `$POSTERN_VAULT_KEY`, the systemd credential `postern-vault-key`, vault.key in the state "
-             "folder if it exists, the desktop's keyring (with `secret-tool`), or that file, created at the first use. "
-             "\"fd:3\" is an inherited file descriptor. Keep a copy: without the key the tokens are lost."},
+     .help = "The file with the keys that seal users' tokens, 32 bytes in base64 on each line. The first key seals; "
+             "all keys open. \"fd:3\" is an inherited file descriptor. If absent, the first of these is used: "
+             "`$POSTERN_VAULT_KEY`, the systemd credential `postern-vault-key`, vault.key in the state folder if it "
+             "exists, the desktop's keyring (with `secret-tool`), and vault.key, created at the first use. Keep a copy "
+             "of the keys: without them, the tokens are lost."},
     {0},
 };
 #undef AT

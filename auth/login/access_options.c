@@ -15,18 +15,22 @@ static const struct option idp_rows[] = {
     {.name = "issuer",
      .type = OPTION_STRING,
      .offset = AT(issuer),
-     .help =
-         "The issuer identifier in its metadata, which name its token endpoint. Required if `subject` is `caller`."},
+     .help = "The issuer identifier of the identity provider. Its metadata contain the token endpoint. Required if "
+             "`subject` is `caller`."},
     {.name = "token_endpoint",
      .type = OPTION_STRING,
      .offset = AT(token_endpoint),
-     .help = "Its token endpoint, instead of the one in its metadata; https, or http on loopback."},
-    {.name = "client_id", .type = OPTION_STRING, .offset = AT(client_id), .help = "The gateway's client there."},
+     .help = "The token endpoint of the identity provider, instead of the one in its metadata; https, or http on "
+             "loopback."},
+    {.name = "client_id",
+     .type = OPTION_STRING,
+     .offset = AT(client_id),
+     .help = "The client id of the gateway at the identity provider."},
     {.name = "client_secret",
      .type = OPTION_STRING,
      .offset = AT(client_secret),
      .secret = true,
-     .help = "Its secret, if it has one."},
+     .help = "The secret of the client at the identity provider, if it has one."},
     {0},
 };
 #undef AT
@@ -42,13 +46,13 @@ static const struct option rows[] = {
      .offset = AT(mode),
      .fallback = "\"none\"",
      .choices = modes,
-     .help =
-         "`none`: no credential is presented. `static`: `token`. `shared`: one grant for all callers, obtained with "
-         "`postern login SERVER`. `per_user`: each caller's own grant, and no other; makes `isolation` at least "
-         "`user`. "
-         "`client_credentials`: the client's own rights. `workload`: those of the workload whose token is in "
-         "`subject_token_file` (RFC 7523). `token_exchange`: that token is exchanged (RFC 8693). `enterprise`: it is "
-         "exchanged at `idp` for one that the authorization server accepts (ID-JAG)."},
+     .help = "The credential that the gateway presents to the server. `none`: no credential. `static`: the value of "
+             "`token`. `shared`: one grant for all callers, obtained with `postern login SERVER`. `per_user`: each "
+             "caller's own grant, and no other; makes `isolation` at least `user`. `client_credentials`: a token for "
+             "the gateway's own client (RFC 6749, 4.4). `workload`: a token for the workload whose token is in "
+             "`subject_token_file` (RFC 7523). `token_exchange`: a token in exchange for the subject token (RFC 8693). "
+             "`enterprise`: the subject token is exchanged at `idp` for an assertion (ID-JAG), which the authorization "
+             "server exchanges for an access token."},
     {.name = "token",
      .type = OPTION_STRING,
      .offset = AT(token),
@@ -57,35 +61,40 @@ static const struct option rows[] = {
     {.name = "client_id",
      .type = OPTION_STRING,
      .offset = AT(client_id),
-     .help = "A client that is registered at the authorization server. If absent, one is registered when needed."},
+     .help = "The client id of a client that is registered at the authorization server. If absent, the gateway "
+             "registers a client when it needs one."},
     {.name = "client_secret",
      .type = OPTION_STRING,
      .offset = AT(client_secret),
      .secret = true,
-     .help = "Its secret."},
+     .help = "The secret of the client."},
     {.name = "token_endpoint_auth_method",
      .type = OPTION_ENUM,
      .offset = AT(token_endpoint_auth_method),
      .fallback = "\"auto\"",
      .choices = proofs,
-     .help = "How `client_secret` is presented first; `auto`: as the authorization server's metadata say, else "
-             "`client_secret_basic`. If it is refused, the other method is tried once."},
+     .help =
+         "The method with which `client_secret` is presented first. `auto`: the method in the authorization server's "
+         "metadata, or else `client_secret_basic`. If the method is refused, the other method is tried once."},
     {.name = "private_key_file",
      .type = OPTION_STRING,
      .offset = AT(private_key_file),
-     .help = "PEM file with its private key, for private_key_jwt; only the gateway's user may be able to read it."},
+     .help = "PEM file with the private key of the client, for private_key_jwt. Only the gateway's user may be able to "
+             "read the file."},
     {.name = "signing_algorithm",
      .type = OPTION_STRING,
      .offset = AT(signing_algorithm),
      .fallback = "\"RS256\"",
-     .help = "The signing algorithm of that key: RS256, RS384, RS512, ES256, ES384 or ES512."},
-    {.name = "key_id", .type = OPTION_STRING, .offset = AT(key_id), .help = "`kid` of that key."},
+     .help = "The algorithm with which the key signs: RS256, RS384, RS512, ES256, ES384 or ES512."},
+    {.name = "key_id",
+     .type = OPTION_STRING,
+     .offset = AT(key_id),
+     .help = "The `kid` of the key in `private_key_file`."},
     {.name = "client_metadata_url",
      .type = OPTION_STRING,
      .offset = AT(client_metadata_url),
-     .help =
-         "A client id that is the https URL of a client metadata document; used if the authorization server accepts "
-         "such ids."},
+     .help = "The https URL of a client metadata document. It is used as the client id if the authorization server "
+             "accepts such ids."},
     {.name = "scope",
      .type = OPTION_STRING,
      .offset = AT(scope),
@@ -93,11 +102,12 @@ static const struct option rows[] = {
     {.name = "resource",
      .type = OPTION_STRING,
      .offset = AT(resource),
-     .help = "The `resource` to send, instead of the one in the server's metadata; \"omit\" does not send one."},
+     .help = "The `resource` parameter to send, instead of the value in the server's metadata; \"omit\" sends none."},
     {.name = "issuer",
      .type = OPTION_STRING,
      .offset = AT(issuer),
-     .help = "The authorization server to use if there are several; exactly the issuer in its metadata."},
+     .help = "The authorization server to use if the server names several: the issuer, exactly as in the metadata of "
+             "the authorization server."},
     {.name = "pkce",
      .type = OPTION_ENUM,
      .offset = AT(pkce),
@@ -114,7 +124,8 @@ static const struct option rows[] = {
      .offset = AT(callback_port),
      .fallback = "0",
      .max = 65535,
-     .help = "Its port; 0: that of the last login, or the first free one of 8085 to 8099."},
+     .help = "Port of the redirect URI of `postern login`; 0: the port of the last login, or the first free port from "
+             "8085 to 8099."},
     {.name = "device",
      .type = OPTION_BOOL,
      .offset = AT(device),
@@ -128,22 +139,22 @@ static const struct option rows[] = {
      .type = OPTION_STRINGS,
      .offset = AT(allow_addresses),
      .help =
-         "Additional address blocks, such as \"10.0.0.0/8\", that its authorization server may be in. If absent, only "
-         "public addresses and the kind of network that the server is in are allowed."},
+         "Additional address blocks, such as \"10.0.0.0/8\", in which the authorization server of this server may be. "
+         "If absent, only public addresses, and addresses of the same kind as that of the server, are allowed."},
     {.name = "subject",
      .type = OPTION_ENUM,
      .offset = AT(subject),
      .fallback = "\"file\"",
      .choices = sources,
-     .help =
-         "The token that `token_exchange` and `enterprise` exchange. `file`: the one in `subject_token_file`, for all "
-         "callers. `caller`: the JWT that each caller presented, for that caller alone; it must be from the issuer "
-         "that exchanges it, or name that issuer in `aud`. `caller` makes `isolation` at least `user`."},
+     .help = "The subject token: the token that `token_exchange` and `enterprise` exchange. `file`: the token in "
+             "`subject_token_file`, for all callers. `caller`: the JWT that each caller presented, only for that "
+             "caller. This JWT must be from the issuer that exchanges it, or name that issuer in `aud`. `caller` makes "
+             "`isolation` at least `user`."},
     {.name = "subject_token_file",
      .type = OPTION_STRING,
      .offset = AT(subject_token_file),
-     .help =
-         "File with the token of modes `workload`, `token_exchange` and `enterprise`; it is read for each request."},
+     .help = "File with the subject token of modes `workload`, `token_exchange` and `enterprise`. It is read each time "
+             "the gateway requests a token."},
     {.name = "subject_token_type",
      .type = OPTION_ENUM,
      .offset = AT(subject_token_type),

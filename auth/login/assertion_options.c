@@ -10,40 +10,39 @@ static const struct option rows[] = {
     {.name = "key_file",
      .type = OPTION_STRING,
      .offset = AT(key_file),
-     .help = "PEM file with the private key that signs it; only the gateway's user may be able to read the file. If "
-             "absent, "
-             "no assertion is sent."},
+     .help = "PEM file with the private key that signs the assertion. Only the gateway's user may be able to read the "
+             "file. If absent, no assertion is sent."},
     {.name = "algorithm",
      .type = OPTION_STRING,
      .offset = AT(algorithm),
      .fallback = "\"ES256\"",
-     .help = "The signing algorithm of that key: RS256, RS384, RS512, ES256, ES384 or ES512."},
+     .help = "The algorithm with which the key signs: RS256, RS384, RS512, ES256, ES384 or ES512."},
     {.name = "key_id",
      .type = OPTION_STRING,
      .offset = AT(key_id),
-     .help = "`kid` of that key; its thumbprint (RFC 7638) if absent."},
+     .help = "The `kid` of the key in `key_file`; the thumbprint of the key (RFC 7638) if absent."},
     {.name = "other_keys",
      .type = OPTION_PAIRS,
      .offset = AT(other_keys),
-     .help = "Additional keys to publish at `/.well-known/jwks.json`, `kid` → PEM file (a public key is enough): the "
-             "previous "
-             "key, until the assertions that it signed have expired, and the next key, before it signs."},
+     .help = "Additional keys to publish at `/.well-known/jwks.json`: a map from `kid` to a PEM file (a public key is "
+             "enough). List the previous key until the assertions that it signed have expired, and the next key before "
+             "it is used."},
     {.name = "header",
      .type = OPTION_STRING,
      .offset = AT(header),
      .fallback = "\"X-Postern-Identity\"",
-     .help = "The header in which it is sent."},
+     .help = "The header that contains the assertion."},
     {.name = "audience",
      .type = OPTION_STRING,
      .offset = AT(audience),
-     .help = "Its `aud`, instead of the server's URL."},
+     .help = "The `aud` of the assertion, instead of the server's URL."},
     {.name = "lifetime",
      .type = OPTION_DURATION,
      .offset = AT(lifetime_ms),
      .fallback = "60",
      .min = 10000,
      .max = 3600000,
-     .help = "Its lifetime, in whole seconds. An assertion is reused for half of it."},
+     .help = "The lifetime of an assertion, in whole seconds. An assertion is reused for half of its lifetime."},
     {0},
 };
 

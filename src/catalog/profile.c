@@ -29,14 +29,14 @@ static const struct option tools_rows[] = {
     {.name = "allow",
      .type = OPTION_STRINGS,
      .offset = AT(allow),
-     .help = "Patterns (`*` matches any text) of the tools to include, by the server's own names. All tools if absent, "
-             "no tool if empty."},
+     .help = "Patterns of the tools to include, matched against the server's own names; `*` matches any text. All "
+             "tools if absent, no tools if empty."},
     {.name = "override",
      .type = OPTION_NAMED_OBJECTS,
      .offset = AT(override),
      .fallback = "{}",
      .sub = &override_options,
-     .help = "Changes to names, titles and descriptions, by the server's own name of the tool."},
+     .help = "Changes to the names, titles and descriptions of tools. The key is the server's own name of the tool."},
     {0},
 };
 #undef AT
@@ -48,15 +48,15 @@ static const struct option rows[] = {
     {.name = "servers",
      .type = OPTION_STRINGS,
      .offset = AT(servers),
-     .help = "The servers to include, in the order of the merged lists; all servers of the tenant if absent. Their "
-             "resources and prompts are included."},
+     .help = "The servers to include with their tools, resources and prompts, in the order of the merged lists; all "
+             "servers of the tenant if absent."},
     {.name = "tools",
      .type = OPTION_NAMED_OBJECTS,
      .offset = AT(tools),
      .fallback = "{}",
      .sub = &tools_options,
-     .help = "The tools to include and their changes, by server. All tools of a server without an entry are included, "
-             "unchanged."},
+     .help = "The tools to include, and changes to them, by server. For a server without an entry, all tools are "
+             "included unchanged."},
     {.name = "prefix",
      .type = OPTION_BOOL,
      .offset = AT(prefix),

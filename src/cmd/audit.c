@@ -16,7 +16,7 @@
 #define DEFAULT_LIMIT 100
 #define POLL_MS 250
 
-static const char *const titles[TABLE_COLUMNS + 1] = {"TIME", "WHO", "WHAT", "RESULT", NULL};
+static const char *const titles[TABLE_COLUMNS + 1] = {"TIME", "SUBJECT", "EVENT", "RESULT", NULL};
 
 // ---- what to show ---------------------------------------------------------------------------
 
@@ -254,12 +254,13 @@ static int run(const struct flags *flags)
 static const struct flag flags_table[] = {
     FLAG_CONFIG,
     {"file", "DB", FLAG(file), "The database; default: the one in the configuration"},
-    {"since", "TIME", FLAG(since), "Only rows since then: 1h (ago), 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"},
-    {"until", "TIME", FLAG(until), "Only rows up to then"},
-    {"subject", "NAME", FLAG(subject), "Only what this subject did"},
+    {"since", "TIME", FLAG(since), "Only rows since this time: 1h (ago), 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"},
+    {"until", "TIME", FLAG(until), "Only rows up to this time"},
+    {"subject", "NAME", FLAG(subject), "Only rows of this subject"},
     {"tenant", "NAME", FLAG(tenant), "Only this tenant"},
     {"server", "NAME", FLAG(server), "Only calls to this server"},
-    {"tool", "NAME", FLAG(tool), "Only calls of the tool, prompt or resource of this name, as its server has it"},
+    {"tool", "NAME", FLAG(tool),
+     "Only calls of the tool, prompt or resource with this name, which is the server's own name for it"},
     {"denied", NULL, FLAG(denied), "Only denied calls"},
     {"limit", "N", FLAG(limit), "The last N rows; default: 100, or all with --since; 0 shows all"},
     {"follow", NULL, FLAG_LETTER(follow, 'f'), "Keep printing rows as they are written"},
@@ -274,9 +275,9 @@ const struct command audit_command = {
     .summary = "Show recorded calls and events, or verify the log",
     .details =
         "Rows are a table on a terminal and JSON lines in a pipe, the oldest first.\n"
-        "verify  walks the chains of hashes and names each row that was changed, moved or removed. Exit\n"
-        "        status 1 if it finds one. Keep the heads that it prints elsewhere: an attacker who can write the\n"
-        "        file could make new chains, but not with the same heads.",
+        "verify  checks the chains of hashes and lists each row that was changed, moved or removed. Exit status 1:\n"
+        "        there is such a row. Keep a copy of the printed heads in another place: an attacker who can write\n"
+        "        the file can make new chains, but not with the same heads.",
     .flags = flags_table,
     .max_args = 1,
     .run = run,

@@ -211,7 +211,7 @@ static const struct flag call_flags[] = {
     FLAG_URL,
     FLAG_TOKEN_FILE,
     FLAG_JSON,
-    {"defaults", NULL, FLAG(defaults), "Answer a form of the server with its defaults"},
+    {"defaults", NULL, FLAG(defaults), "Answer a form that the server sends with the default values of the form"},
     FLAG_INTERACTIVE,
     FLAG_HEADLESS,
     {0},
@@ -220,9 +220,10 @@ static const struct flag call_flags[] = {
 const struct command call_command = {
     .name = "call",
     .synopsis = "call SERVER TOOL [JSON|-]  |  call --url URL TOOL [JSON|-]",
-    .summary = "Call a tool and print its answer",
-    .details = "The arguments are a JSON object, '-' reads them from standard input. On a terminal the text of the\n"
-               "answer is printed, in a pipe the whole result. Exit status 1: the tool reported an error.",
+    .summary = "Call a tool and print its result",
+    .details = "The arguments are a JSON object; '-' reads it from standard input. On a terminal, the command prints "
+               "the text\n"
+               "of the result; in a pipe, the whole result. Exit status 1: the tool reported an error.",
     .flags = call_flags,
     .min_args = 2,
     .max_args = 3,

@@ -284,7 +284,7 @@ const struct command completion_command = {
     .details = "bash     for ~/.bashrc: source <(postern completion bash)\n"
                "zsh      for ~/.zshrc, after compinit: source <(postern completion zsh)\n"
                "fish     postern completion fish >~/.config/fish/completions/postern.fish\n"
-               "servers  lists the names of the configured servers, which the scripts ask for",
+               "servers  lists the names of the configured servers; the scripts use it",
     .flags = flags_table,
     .min_args = 1,
     .max_args = 1,

@@ -25,7 +25,7 @@ static void on_end(void *arg, enum login_end end, const struct grant *grant, con
     (void)grant;
     diagnosis->code = EXIT_OK;
     if (end == LOGIN_END_FOUND)
-        puts("a login can be tried: postern login");
+        puts("the authorization server was found; to log in, run: postern login");
     else
         diagnosis->code =
             fail_with(end == LOGIN_END_REGISTRATION ? EXIT_REGISTRATION : EXIT_DISCOVERY, "%s", err->detail);

@@ -10,18 +10,18 @@
 #define HELP_COMMANDS 64  // an upper bound
 
 const struct help_status help_statuses[] = {
-    {EXIT_OK, "done"},
+    {EXIT_OK, "success"},
     {EXIT_NEGATIVE, "negative result (denied, not found, check failed)"},
-    {EXIT_USAGE, "usage"},
-    {EXIT_CONFIG, "configuration"},
+    {EXIT_USAGE, "wrong usage"},
+    {EXIT_CONFIG, "configuration error"},
     {EXIT_UNAVAILABLE, "server not available"},
-    {EXIT_DENIED, "login: declined"},
+    {EXIT_DENIED, "login: the user or the authorization server declined"},
     {EXIT_TIMEOUT, "login: timed out waiting for the browser"},
-    {EXIT_PORT, "login: no port"},
-    {EXIT_REGISTRATION, "login: registration"},
-    {EXIT_DISCOVERY, "login, doctor: discovery"},
-    {EXIT_TOKEN, "login: token endpoint"},
-    {EXIT_STORE, "login, logout, connections: store"},
+    {EXIT_PORT, "login: no callback port is available"},
+    {EXIT_REGISTRATION, "login: client registration failed"},
+    {EXIT_DISCOVERY, "login, doctor: discovery of the authorization server failed"},
+    {EXIT_TOKEN, "login: the token request failed"},
+    {EXIT_STORE, "login, logout, connections: the token store failed"},
     {EXIT_ANSWER, "login: invalid authorization response"},
     {0, NULL},
 };
@@ -130,7 +130,7 @@ void help_commands(const struct command *const *commands, FILE *out)
     fprintf(out, "usage: postern COMMAND [OPTIONS]\n\nOne authenticated gateway to many MCP servers.\n\ncommands:\n");
     for (size_t i = 0; commands[i]; i++)
         fprintf(out, "  %-11s  %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(out, "\n'postern COMMAND --help' prints more.\nExit status:");
+    fprintf(out, "\n'postern COMMAND --help' describes a command.\nExit status:");
     for (const struct help_status *status = help_statuses; status->code < EXIT_DENIED; status++)
         fprintf(out, "%s %d %s", status->code ? "," : "", status->code, status->text);
     fprintf(out, ".\n");
@@ -171,7 +171,7 @@ static const struct flag flags_table[] = {
 const struct command help_command = {
     .name = "help",
     .synopsis = "help [COMMAND] [--man]",
-    .summary = "List the commands, or describe one",
+    .summary = "List the commands, or describe one of them",
     .flags = flags_table,
     .max_args = 1,
     .run = run,

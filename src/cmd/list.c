@@ -173,17 +173,16 @@ static const struct flag flags_table[] = {
     FLAG_TENANT,
     FLAG_URL,
     FLAG_TOKEN_FILE,
-    {"search", "TEXT", FLAG(search), "Only items with this text in name or description"},
+    {"search", "TEXT", FLAG(search), "Only items whose name or description contains this text, in upper or lower case"},
     FLAG_JSON,
     FLAG_INTERACTIVE,
     FLAG_HEADLESS,
     {0},
 };
 
-#define DETAILS                                                                                                      \
-    "Connects to the configured servers of every tenant (or the one named) directly and prints their own names. On " \
-    "a\n"                                                                                                            \
-    "terminal a table, in a pipe a JSON array with every member the server sent."
+#define DETAILS                                                                                                       \
+    "Connects directly to SERVER, or to the configured servers of every tenant, and prints the servers' own names.\n" \
+    "On a terminal, prints a table; in a pipe, a JSON array with every member that the servers sent."
 
 const struct command list_command_tools = {.name = "tools",
                                            .synopsis = "tools [SERVER] [--search TEXT]",

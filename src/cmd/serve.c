@@ -432,7 +432,8 @@ static int run(const struct flags *flags)
 
 static const struct flag flags_table[] = {
     FLAG_CONFIG,
-    {"listen", "ADDR:PORT", FLAG(listen), "Listen here instead of at the configured addresses; port 0 picks one"},
+    {"listen", "ADDR:PORT", FLAG(listen),
+     "Listen on this address instead of the configured ones; port 0 selects a free port"},
     {"replace", NULL, FLAG(replace), "Take the place of the running gateway without refusing a connection"},
     {"stdio", NULL, FLAG(stdio), "Serve one caller on standard input and output (and HTTP, if it is configured)"},
     {"profile", "NAME", FLAG(profile), "With --stdio: the profile of the caller"},
@@ -444,8 +445,8 @@ const struct command serve_command = {
     .synopsis = "serve [--config FILE] [--listen ADDR:PORT] [--replace | --stdio [--profile NAME]]",
     .summary = "Run the gateway",
     .details =
-        "SIGINT and SIGTERM stop it: calls in flight may finish, then servers are ended, all within\n"
-        "timeouts.shutdown. The log goes to standard error.\n"
+        "SIGINT or SIGTERM shuts the gateway down: calls in flight may finish, then the servers are stopped. Both\n"
+        "take at most timeouts.shutdown. The log goes to standard error.\n"
         "\n"
         "With --replace, the new gateway takes over the listening sockets of the gateway that runs with the same\n"
         "configuration, over its control socket. The old one finishes its calls and ends. If the new one cannot\n"

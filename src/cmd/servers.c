@@ -239,14 +239,14 @@ static const struct flag flags_table[] = {
 const struct command servers_command = {
     .name = "servers",
     .synopsis = "servers [--tenant NAME] [--control PATH | --direct]",
-    .summary = "List the configured servers and whether they answer",
-    .details = "If a gateway with the same configuration file runs, it reports on its own servers: state, process, "
-               "calls, the\n"
-               "99th percentile of their durations, last error. Otherwise, or with --direct, starts or connects to "
-               "each server\n"
-               "of every tenant. A server that fails then is shown with the last lines of its stderr. Exit status 4 if "
-               "one of\n"
-               "them fails.",
+    .summary = "List the configured servers and check that each of them answers",
+    .details =
+        "If a gateway with the same configuration file runs, it reports on its own servers: state, process, calls, "
+        "the\n"
+        "99th percentile of their durations, last error. Otherwise, or with --direct, the command starts or connects "
+        "to\n"
+        "each server of every tenant itself, and prints the last lines of the standard error of one that fails. Exit\n"
+        "status 4: at least one server failed.",
     .flags = flags_table,
     .starts_servers = true,
     .run = run,

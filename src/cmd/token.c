@@ -363,11 +363,13 @@ static int run(const struct flags *flags)
 static const struct flag flags_table[] = {
     {"file", "FILE", FLAG(file), "The tokens file; 'new' creates it if it does not exist"},
     FLAG_CONFIG,
-    {"subject", "NAME", FLAG(subject), "new: the owner of the token"},
-    {"role", "ROLE...", FLAG(role), "new: a role of the subject; may be given again"},
+    {"subject", "NAME", FLAG(subject), "new: the subject whose calls the token authenticates"},
+    {"role", "ROLE...", FLAG(role), "new: a role of the subject; can be repeated"},
     {"tenant", "NAME", FLAG(tenant),
      "new: the subject's tenant; default: \"default\"; list, rotate, revoke: only tokens of this tenant"},
-    {"expires", "DATE|TIME", FLAG(expires), "new, rotate: 2027-01-31 (to its end, UTC), RFC 3339, or 90d from now"},
+    {"expires", "DATE|TIME", FLAG(expires),
+     "new, rotate: when the token expires: 2027-01-31 (at the end of that day, UTC), an RFC 3339 time, or "
+     "90d (from now)"},
     {"description", "TEXT", FLAG(description), "new: what the token is for"},
     {"overlap", "TIME", FLAG(overlap), "rotate: how long the old token stays valid; default: " DEFAULT_OVERLAP},
     FLAG_JSON,
@@ -379,14 +381,15 @@ const struct command token_command = {
     .synopsis = "token new|list|rotate|revoke [ID] --file FILE",
     .summary = "Create, list, replace or revoke caller tokens",
     .details =
-        "new     creates a token for --subject and prints it once; the file has only its SHA-256\n"
-        "list    prints the tokens with their subjects, as a table or, in a pipe, as JSON; never their digests.\n"
-        "        The time of their last use comes from the audit log of the configuration\n"
-        "rotate  creates a new token with the data of ID, which stays valid for --overlap\n"
+        "new     creates a token for --subject and prints it once; the file contains only its SHA-256 digest\n"
+        "list    prints the tokens with their subjects, as a table or, in a pipe, as JSON; digests are not printed.\n"
+        "        The time of the last use is taken from the audit log of the configuration\n"
+        "rotate  creates a token with the subject, tenant, roles and description of the token ID; the old token\n"
+        "        stays valid for --overlap\n"
         "revoke  removes the token ID from the file\n\n"
         "If the configuration has an audit log, each change is recorded there with the user who made it.\n\n"
-        "A subject has at most two active tokens. ID may also be the whole token. Exit status 1: the token\n"
-        "does not exist, or the subject has two active tokens already.",
+        "A subject has at most two active tokens. ID is the id of a token, or the whole token. Exit status 1: the\n"
+        "token does not exist, or the subject already has two active tokens.",
     .flags = flags_table,
     .min_args = 1,
     .max_args = 2,

@@ -142,11 +142,12 @@ const struct command vault_command = {
     .name = "vault",
     .synopsis = "vault status|rotate [--config FILE]",
     .summary = "Show or rotate the keys that seal the tokens of users",
-    .details = "status  lists the keys and how many records each of them seals. Exit status 1 if a key\n"
-               "        is missing or a record is damaged.\n"
-               "rotate  creates a new key, puts it first and seals every record with it. It may be interrupted at\n"
-               "        any moment and run again, and a running gateway follows. Old keys stay in the file until a\n"
-               "        later rotation finds that no record needs them. Back the file up before and after.",
+    .details =
+        "status  lists the keys and the number of records that each key seals. Exit status 1: a key is missing, or\n"
+        "        a record is damaged.\n"
+        "rotate  creates a new key, puts it first in the file and seals every record with it. A rotation that was\n"
+        "        interrupted can be run again, and a running gateway uses the new key. Old keys stay in the file\n"
+        "        until a later rotation finds that no record needs them. Back up the file before and after.",
     .flags = flags_table,
     .min_args = 1,
     .max_args = 1,

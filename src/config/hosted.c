@@ -8,28 +8,26 @@ static const struct option rows[] = {
      .type = OPTION_BOOL,
      .offset = offsetof(struct config_hosted, allow_unbound_tickets),
      .fallback = "false",
-     .help =
-         "Accept a connect link from a browser that no provider can authenticate. Then only the link binds the account "
-         "to the user: a person who is tricked into opening another user's link connects their own account to that "
-         "user. See docs/security.md."},
+     .help = "Accept a connect link from a browser that no provider can authenticate. Then only the link binds the "
+             "account to the user: a user who is tricked into opening another user's link connects their own account "
+             "to that other user. See docs/security.md."},
     {.name = "lifetime",
      .type = OPTION_DURATION,
      .offset = offsetof(struct config_hosted, lifetime_ms),
      .fallback = "600",
      .min = 1000,
      .max = 600000,
-     .help = "How long a connect link, and the login that begins with it, stay valid."},
+     .help = "How long a connect link, and the login that starts from it, are valid."},
     {.name = "return_to",
      .type = OPTION_STRINGS,
      .offset = offsetof(struct config_hosted, return_to),
-     .help =
-         "Origins (scheme://host:port) that `/oauth/connect/SERVER?return_to=URL` may send a browser back to after the "
-         "account is connected. If absent, the gateway shows a page that confirms it, and refuses `return_to`."},
+     .help = "Origins (scheme://host:port) to which `/oauth/connect/SERVER?return_to=URL` may redirect a browser after "
+             "the account is connected. If absent, `return_to` is refused, and the gateway shows a confirmation page."},
     {.name = "authorization_servers",
      .type = OPTION_STRINGS,
      .offset = offsetof(struct config_hosted, authorization_servers),
-     .help = "Domains like \"login.example.com\" or \"*.example.com\": the gateway gets tokens only from authorization "
-             "servers in these domains. If absent: from any that servers name."},
+     .help = "Domains such as \"login.example.com\" or \"*.example.com\". The gateway gets tokens only from "
+             "authorization servers in these domains; if absent, from every authorization server that a server names."},
     {0},
 };
 

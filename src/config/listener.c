@@ -25,7 +25,7 @@ static const struct option tls_rows[] = {
     {.name = "client_ca",
      .type = OPTION_STRING,
      .offset = AT(client_ca),
-     .help = "PEM file with the authorities that may issue client certificates of callers."},
+     .help = "PEM file with the certificate authorities that may issue client certificates of callers."},
     {0},
 };
 #undef AT
@@ -65,8 +65,8 @@ static const struct option listener_rows[] = {
      .type = OPTION_STRING,
      .offset = AT(address),
      .fallback = "\"127.0.0.1:8080\"",
-     .help = "Address and port, as `127.0.0.1:8080` or `[::1]:8080`; port 0 picks a free one. Or "
-             "`unix:/path/to.sock`."},
+     .help = "Address and port, such as `127.0.0.1:8080` or `[::1]:8080`, or `unix:/path/to.sock`. Port 0 selects a "
+             "free port."},
     {.name = "mode",
      .type = OPTION_STRING,
      .offset = AT(mode),
@@ -75,12 +75,12 @@ static const struct option listener_rows[] = {
      .type = OPTION_OBJECT,
      .offset = AT(tls),
      .sub = &tls_options,
-     .help = "HTTPS instead of HTTP, TLS 1.2 or later."},
+     .help = "Serve HTTPS (TLS 1.2 or later) instead of HTTP."},
     {.name = "auth",
      .type = OPTION_OBJECT,
      .offset = AT(auth),
      .sub = &provider_config_listener_options,
-     .help = "How callers are authenticated here; `auth` at the top if absent."},
+     .help = "How callers are authenticated at this listener; the top-level `auth` if absent."},
     {0},
 };
 #undef AT

@@ -9,7 +9,7 @@ static const struct option tenant_rows[] = {
      .offset = AT(servers),
      .fallback = "{}",
      .sub = &server_options,
-     .help = "The servers of this tenant; it sees no others."},
+     .help = "The servers of this tenant. Its callers cannot use servers of other tenants."},
     {.name = "profiles",
      .type = OPTION_NAMED_OBJECTS,
      .offset = AT(profiles),
@@ -19,12 +19,12 @@ static const struct option tenant_rows[] = {
     {.name = "policy",
      .type = OPTION_STRING,
      .offset = AT(policy),
-     .help = "Its own policy file or folder; the one at the top if absent."},
+     .help = "The policy file or folder of this tenant; the top-level `policy` if absent."},
     {.name = "limits",
      .type = OPTION_OBJECT,
      .offset = AT(limits),
      .sub = &config_limits_of_tenant,
-     .help = "Its own limits."},
+     .help = "The limits of this tenant."},
     {0},
 };
 #undef AT

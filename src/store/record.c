@@ -72,14 +72,14 @@ static const struct option rows[] = {
     {.name = "path",
      .type = OPTION_STRING,
      .offset = AT(path),
-     .help = "The database (SQLite) of state that must outlive the process: users' tokens (sealed) and client "
-             "registrations; store.db in `$POSTERN_STATE`, `$XDG_STATE_HOME/postern` or `~/.local/state/postern` if "
-             "absent."},
+     .help = "The SQLite database of the state that must outlive the process: users' tokens and client registrations, "
+             "sealed. If absent, it is store.db in `$POSTERN_STATE`, `$XDG_STATE_HOME/postern` or "
+             "`~/.local/state/postern`."},
     {.name = "seed",
      .type = OPTION_STRING,
      .offset = AT(seed),
-     .help = "Instead of `path`: a store that is only read, such as a mounted secret. All changes are kept in memory "
-             "and lost when the process ends; see docs/operations.md."},
+     .help = "Instead of `path`: a store that the gateway only reads, such as a mounted secret. Changes are kept in "
+             "memory and are lost when the process ends; see docs/operations.md."},
     {0},
 };
 #undef AT

@@ -13,9 +13,9 @@ static const struct option tls_rows[] = {
     {.name = "ca_file",
      .type = OPTION_STRING,
      .offset = offsetof(struct server_tls, ca_file),
-     .help =
-         "PEM file with private authorities, relative to the configuration. They are trusted for this server and its "
-         "authorization server, in addition to the system's authorities. The file is read for each connection."},
+     .help = "PEM file with private certificate authorities, relative to the configuration file. They are trusted for "
+             "this server and its authorization server, in addition to the system's authorities. The file is read for "
+             "each connection."},
     {0},
 };
 static const struct option_table tls_options = {"TLS of a server (mcpServers.NAME.tls)", sizeof(struct server_tls),
@@ -39,16 +39,16 @@ static const struct option rows[] = {
      .type = OPTION_PAIRS,
      .offset = AT(env),
      .secret = true,
-     .help = "Environment of the program. In addition it inherits PATH, HOME, USER, LOGNAME, SHELL, LANG, LC_ALL, TZ, "
-             "TMPDIR and TERM from the gateway, and nothing else."},
+     .help = "Environment of the program. From the gateway's environment, the program inherits only PATH, HOME, USER, "
+             "LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR and TERM."},
     {.name = "cwd", .type = OPTION_STRING, .offset = AT(cwd), .help = "Working directory of the program."},
     {.name = "framing",
      .type = OPTION_ENUM,
      .offset = AT(framing),
      .fallback = "\"auto\"",
      .choices = framings,
-     .help = "How messages are written to a stdio server. `auto`: one line each, until the server itself uses "
-             "Content-Length. Both are always accepted from the server."},
+     .help = "How messages are written to a stdio server. `auto`: one line for each message, until the server itself "
+             "uses Content-Length. From the server, both formats are always accepted."},
     {.name = "url", .type = OPTION_STRING, .offset = AT(url), .help = "Endpoint of an HTTP server."},
     {.name = "headers",
      .type = OPTION_PAIRS,
@@ -78,7 +78,7 @@ static const struct option rows[] = {
      .fallback = "3600",
      .min = 1,
      .max = 604800000,
-     .help = "Time limit of a request in all, even with progress."},
+     .help = "Time limit of a whole request, even if the server reports progress."},
     {.name = "start_timeout",
      .type = OPTION_DURATION,
      .offset = AT(start_timeout_ms),
@@ -89,7 +89,8 @@ static const struct option rows[] = {
     {.name = "prefix",
      .type = OPTION_STRING_OR_FALSE,
      .offset = AT(prefix),
-     .help = "Prefix of the server's tool and prompt names. If absent, the server's key; if false, no prefix."},
+     .help = "Prefix of the server's tool and prompt names. If absent, the prefix is the name of the server in "
+             "`mcpServers`; if false, names have no prefix."},
     {.name = "isolation",
      .type = OPTION_ENUM,
      .offset = AT(isolation),

@@ -62,22 +62,22 @@ bool options_time(const char *text, int64_t *ms);
 #define FLAG_OFFLINE                                                                                             \
     {                                                                                                            \
         "offline", NULL, FLAG(offline),                                                                          \
-            "check: for another host, as in CI: variables may be unset, and files and programs of the host are " \
+            "check: for use on another host, such as in CI: variables may be unset, and files and programs are " \
             "not checked"                                                                                        \
     }
-#define FLAG_URL                                                                              \
-    {                                                                                         \
-        "url", "URL", FLAG(url), "Talk to the server at this URL instead of a configured one" \
+#define FLAG_URL                                                                             \
+    {                                                                                        \
+        "url", "URL", FLAG(url), "Use the server at this URL instead of a configured server" \
     }
-#define FLAG_TOKEN_FILE                                             \
-    {                                                               \
-        "token-file", "FILE", FLAG(caller_tokens),                  \
-            "With --url: send the bearer token in this file, else " \
-            "$POSTERN_TOKEN"                                        \
+#define FLAG_TOKEN_FILE                                                     \
+    {                                                                       \
+        "token-file", "FILE", FLAG(caller_tokens),                          \
+            "With --url: the file with the bearer token to send; default: " \
+            "$POSTERN_TOKEN"                                                \
     }
-#define FLAG_TENANT                                                  \
-    {                                                                \
-        "tenant", "NAME", FLAG(tenant), "The servers of this tenant" \
+#define FLAG_TENANT                                                   \
+    {                                                                 \
+        "tenant", "NAME", FLAG(tenant), "Only servers of this tenant" \
     }
 #define FLAG_CONTROL                                                                                           \
     {                                                                                                          \
@@ -85,12 +85,13 @@ bool options_time(const char *text, int64_t *ms);
     }
 #define FLAG_JSON                                                  \
     {                                                              \
-        "json", NULL, FLAG(json), "JSON output also on a terminal" \
+        "json", NULL, FLAG(json), "Print JSON, even on a terminal" \
     }
 
-#define FLAG_INTERACTIVE                                                                                             \
-    {                                                                                                                \
-        "interactive", NULL, FLAG(interactive), "On a terminal: log in with the browser when the server asks for it" \
+#define FLAG_INTERACTIVE                                                            \
+    {                                                                               \
+        "interactive", NULL, FLAG(interactive),                                     \
+            "On a terminal: log in with the browser if the server requires a login" \
     }
 #define FLAG_HEADLESS                                                                          \
     {                                                                                          \

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-const struct flag options_help = {"help", NULL, FLAG_LETTER(help, 'h'), "This text"};
+const struct flag options_help = {"help", NULL, FLAG_LETTER(help, 'h'), "Print this help"};
 
 // `name` is the text after "--", or one letter after "-".
 static const struct flag *find_flag(const struct command *command, struct span name, bool letter)

@@ -335,10 +335,11 @@ static int run_connections(const struct flags *flags)
 static const struct flag logout_flags[] = {
     FLAG_CONFIG,
     FLAG_URL,
-    {"tenant", "NAME", FLAG(tenant), "The server is one of this tenant"},
-    {"subject", "PROVIDER:NAME", FLAG(subject), "The grant of this caller, instead of that of the command line"},
-    {"all", NULL, FLAG(all), "All servers with a login"},
-    {"registration", NULL, FLAG(registration), "Also delete the client registered there"},
+    {"tenant", "NAME", FLAG(tenant), "The tenant of the server"},
+    {"subject", "PROVIDER:NAME", FLAG(subject),
+     "Delete the grant of this caller, instead of the grant of the command line"},
+    {"all", NULL, FLAG(all), "Delete the grants for all servers"},
+    {"registration", NULL, FLAG(registration), "Also delete the client registration from the store"},
     {0},
 };
 static const struct flag connections_flags[] = {
@@ -363,8 +364,9 @@ const struct command logout_command = {
 const struct command logout_command_connections = {
     .name = "connections",
     .synopsis = "connections [--json] | connections --purge [--subject PROVIDER:NAME] [--issuer URL]",
-    .summary = "List the servers with a login",
-    .details = "Tokens are never shown: \"token\" in the JSON is a part of a digest, to distinguish tokens.",
+    .summary = "List the stored grants, or delete those of a caller or an authorization server",
+    .details =
+        "Tokens are not printed. The member \"token\" of the JSON is part of a digest, which distinguishes tokens.",
     .flags = connections_flags,
     .run = run_connections,
 };

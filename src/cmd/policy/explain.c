@@ -220,7 +220,7 @@ static void answer_for(struct policy_memo *memo, struct policy_question *questio
 
 int policy_explain_who_can(const struct flags *flags)
 {
-    static const char *const titles[TABLE_COLUMNS + 1] = {"TENANT", "WHO", "VERDICT", "RULE OR CONDITION", NULL};
+    static const char *const titles[TABLE_COLUMNS + 1] = {"TENANT", "SUBJECT", "VERDICT", "RULE OR CONDITION", NULL};
     int code = EXIT_OK;
     json_t *args = NULL, *all = json_array();
     struct policy_question question = {0};

@@ -207,22 +207,25 @@ static const struct flag flags_table[] = {
     {"inventory", "FILE", FLAG(inventory),
      "check, diff: the items of the servers, as printed by postern tools, resources and prompts"},
     {"inventory-before", "FILE", FLAG(inventory_before), "check: an earlier inventory; a path, or REVISION:PATH"},
-    {"tenant", "NAME", FLAG(tenant), "explain, who-can: the caller's tenant, else \"default\"; replay: only this one"},
-    {"subject", "WHO", FLAG(subject), "explain: the caller, as PROVIDER:NAME or anonymous"},
-    {"role", "ROLE...", FLAG(role), "explain: a role of the caller; may be given again"},
+    {"tenant", "NAME", FLAG(tenant),
+     "explain, who-can: the caller's tenant; default: \"default\"; replay: only calls of this tenant"},
+    {"subject", "SUBJECT", FLAG(subject), "explain: the caller, as PROVIDER:NAME or anonymous"},
+    {"role", "ROLE...", FLAG(role), "explain: a role of the caller; can be repeated"},
     {"server", "NAME", FLAG(server), "explain, who-can: the server's name in the configuration"},
     {"tool", "NAME", FLAG(tool), "explain, who-can: the tool, by the server's own name"},
     {"resource", "URI", FLAG(resource), "explain, who-can: the resource"},
     {"template", "URI", FLAG(template), "explain, who-can: the resource template"},
     {"prompt", "NAME", FLAG(prompt), "explain, who-can: the prompt"},
-    {"args", "JSON", FLAG(arguments), "explain, who-can: the arguments, an object"},
-    {"show-args", NULL, FLAG(show_args), "explain: show the arguments' values"},
-    {"file", "AUDIT", FLAG(file), "replay: the audit database or its JSON lines; else that of the configuration"},
+    {"args", "JSON", FLAG(arguments), "explain, who-can: the arguments, as a JSON object"},
+    {"show-args", NULL, FLAG(show_args), "explain: print the values of the arguments"},
+    {"file", "AUDIT", FLAG(file),
+     "replay: the audit database, or its JSON lines; default: the database in the configuration"},
     {"since", "TIME", FLAG(since),
      "replay: rows since this time: 1h (ago), 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"},
-    {"check", NULL, FLAG(check), "fmt: change nothing; list the files that would change"},
-    {"fail-on-new-access", NULL, FLAG(fail_on_new_access), "diff: exit 1 if a caller may do more"},
-    {"json", NULL, FLAG(json), "JSON output"},
+    {"check", NULL, FLAG(check), "fmt: list the files that would change, and do not write them"},
+    {"fail-on-new-access", NULL, FLAG(fail_on_new_access),
+     "diff: exit status 1 if NEW allows an access that OLD does not"},
+    {"json", NULL, FLAG(json), "Print JSON"},
     {0},
 };
 
@@ -230,16 +233,17 @@ const struct command policy_command = {
     .name = "policy",
     .synopsis = "policy check|explain|fmt|who-can|diff|replay|coverage [PATH...]",
     .summary = "Check, explain, format or compare policies",
-    .details = "check PATH     reports errors and warnings, and runs the tests in the files; exit 1: there are errors\n"
-               "explain        shows which rule decides a call, and why each other rule does not; exit 1: denied\n"
-               "fmt PATH...    rewrites files in the standard format; --check: exit 1 if that changes any\n"
-               "who-can        lists every subject in the policy with its verdict\n"
-               "diff OLD NEW   lists the accesses that NEW allows and OLD does not, and the reverse;\n"
-               "               each is a path, or REVISION:PATH in the surrounding git repository\n"
-               "replay         decides the calls of the audit log again, by another policy, and lists changes;\n"
-               "               exit 1: there are changes\n"
-               "coverage PATH  lists the rules that no test exercises; exit 1: there are some\n\n"
-               "docs/policy.md is the manual.",
+    .details =
+        "check PATH     reports errors and warnings, and runs the tests in the files; exit status 1: errors\n"
+        "explain        shows which rule decides a call, and why each other rule does not; exit status 1: denied\n"
+        "fmt PATH...    rewrites files in the standard format; with --check, exit status 1 if a file would change\n"
+        "who-can        lists every subject in the policy with its verdict\n"
+        "diff OLD NEW   lists the accesses that NEW allows and OLD does not, and the reverse;\n"
+        "               each is a path, or REVISION:PATH in the surrounding git repository\n"
+        "replay         decides the calls in the audit log again, under another policy, and lists each changed\n"
+        "               verdict; exit status 1: a verdict changed\n"
+        "coverage PATH  lists the rules that no test exercises; exit status 1: there is such a rule\n\n"
+        "docs/policy.md describes policies and these subcommands.",
     .flags = flags_table,
     .min_args = 1,
     .max_args = 8,

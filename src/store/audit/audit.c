@@ -70,8 +70,8 @@ static const struct option rows[] = {
     {.name = "path",
      .type = OPTION_STRING,
      .offset = AT(path),
-     .help = "The database (SQLite), relative to this file; audit.db in `$POSTERN_STATE`, `$XDG_STATE_HOME/postern` or "
-             "`~/.local/state/postern` if absent."},
+     .help = "The SQLite database, relative to this file. If absent, it is audit.db in `$POSTERN_STATE`, "
+             "`$XDG_STATE_HOME/postern` or `~/.local/state/postern`."},
     {.name = "jsonl",
      .type = OPTION_STRING,
      .offset = AT(jsonl),
@@ -82,48 +82,47 @@ static const struct option rows[] = {
      .type = OPTION_BOOL,
      .offset = AT(required),
      .fallback = "false",
-     .help = "Answer a call only when its row is in the database, where it survives a crash of the gateway, and refuse "
-             "calls "
-             "while they cannot be recorded. Otherwise calls are answered in any case, and lost records are counted, "
-             "logged "
-             "and recorded as a gap."},
+     .help = "If true, a call is answered only after its row was written to the database, where the row survives a "
+             "crash of the gateway; while rows cannot be written, calls are refused. If false, calls are always "
+             "answered, and lost records are counted, logged and recorded as a gap."},
     {.name = "retention_days",
      .type = OPTION_INT,
      .offset = AT(retention_days),
      .fallback = "90",
      .min = 0,
      .max = 36500,
-     .help = "Rows older than this are deleted; 0 keeps them forever."},
+     .help = "Rows that are older than this number of days are deleted; 0: rows are kept forever."},
     {.name = "retention_size",
      .type = OPTION_SIZE,
      .offset = AT(retention_size[AUDIT_CHAIN_CALLS]),
      .fallback = "\"1GiB\"",
      .min = 0,
      .max = 1LL << 50,
-     .help = "The oldest rows of calls are deleted when they take more space than this; 0 sets no limit. The database "
-             "may be as "
-             "large as the three limits together."},
+     .help = "The oldest rows of calls are deleted when they take more space than this; 0: no limit. The database can "
+             "be as large as the sum of the three limits."},
     {.name = "retention_size_authentication",
      .type = OPTION_SIZE,
      .offset = AT(retention_size[AUDIT_CHAIN_AUTHENTICATION]),
      .fallback = "\"128MiB\"",
      .min = 0,
      .max = 1LL << 50,
-     .help = "The same for rows of failed authentication, which never cause other rows to be deleted."},
+     .help = "The oldest rows of failed authentications are deleted when they take more space than this. They never "
+             "cause other rows to be deleted."},
     {.name = "retention_size_administration",
      .type = OPTION_SIZE,
      .offset = AT(retention_size[AUDIT_CHAIN_ADMINISTRATION]),
      .fallback = "\"128MiB\"",
      .min = 0,
      .max = 1LL << 50,
-     .help = "The same for all other rows: policies, tokens, connected accounts, gaps."},
+     .help = "The oldest of all other rows (policies, tokens, connected accounts, gaps) are deleted when they take "
+             "more space than this."},
     {.name = "queue",
      .type = OPTION_INT,
      .offset = AT(queue),
      .fallback = "16384",
      .min = 1,
      .max = 1000000,
-     .help = "How many records may wait to be written."},
+     .help = "Maximum number of records that wait to be written."},
     {.name = "arguments",
      .type = OPTION_BOOL,
      .offset = AT(arguments),

@@ -71,10 +71,9 @@ static const struct option rows[] = {
     {.name = "keys",
      .type = OPTION_STRINGS,
      .offset = AT(keys),
-     .help =
-         "More words: the value of a key that contains one is removed, regardless of case, `_` and `-`. Built-in "
-         "words are password, passwd, passphrase, passcode, pwd, secret, token, authorization, api_key, access_key, "
-         "private_key, credential, cookie, bearer and jwt."},
+     .help = "Additional words. The value of a key that contains one of the words is removed, regardless of case, `_` "
+             "and `-`. The built-in words are password, passwd, passphrase, passcode, pwd, secret, token, "
+             "authorization, api_key, access_key, private_key, credential, cookie, bearer and jwt."},
     {.name = "pointers",
      .type = OPTION_STRINGS,
      .offset = AT(pointers),

@@ -97,7 +97,7 @@ test('audit prints JSON lines in a pipe and a table on a terminal', () => {
     assert.equal(rows[2].count, 7);
     const { status, text } = onTerminal();
     assert.equal(status, 0);
-    assert.match(text, /TIME +WHO +WHAT +RESULT/);
+    assert.match(text, /TIME +SUBJECT +EVENT +RESULT/);
     assert.match(text, /Z +alice +files read +ok 1\.5 ms/);
     assert.match(text, /Z +acme\/bob \[2J +files rm +denied by no-rm/);
     assert.match(text, /gap: 7 records were dropped/);

@@ -304,7 +304,7 @@ test('X17 who-can lists the verdict of every subject in the policy', () => {
         'user:corp:bob with role:eng': 'allow staff'
     });
     assert.equal(who('--args', '{"n":1}').authenticated, 'allow small');
-    assert.match(policy('who-can', '--policy', file, '--server', 's', '--tool', 'get_x').stdout, /TENANT +WHO +VERDICT/);
+    assert.match(policy('who-can', '--policy', file, '--server', 's', '--tool', 'get_x').stdout, /TENANT +SUBJECT +VERDICT/);
     const tenants = ['zeta', 'acme', 'mid', 'beta'];
     write(written([rule('a', 'allow', { tenants })]));
     assert.deepEqual([...new Set(policy('who-can', '--policy', file, '--server', 's', '--tool', 'get_x', '--json').json().map(({ tenant }) => tenant))],
