@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "cmd/base/configuration.h"
 #include "cmd/base/fail.h"
+#include "cmd/base/gateway.h"
 #include "cmd/base/grants.h"
 #include "command_list.h"
 #include "config/chains.h"
@@ -12,6 +13,8 @@
 #include "front/stdio.h"
 #include "gate/gate.h"
 #include "loop/http_client.h"
+#include "loop/inherited.h"
+#include "loop/notify.h"
 #include "loop/offload.h"
 #include "preflight.h"
 #include "store/audit/audit.h"
@@ -36,12 +39,14 @@ struct serve {
     struct catalogue *catalogue;  // NULL: none
     struct reload *reload;
     struct control *control;  // NULL: no control socket
+    struct inherited inherited;
+    int predecessor;  // connection to the gateway that is replaced; -1: none
     struct faces *faces;
     struct stdio_face *stdio;
-    bool stopping;
+    bool retiring, stopping;
     struct err refused;  // why it did not start, or why the caller on standard input was refused
     int64_t stop_by_ms;
-    struct loop_timer linger;
+    struct loop_timer linger;  // while connections are still open
     struct loop_watch log;
 };
 
@@ -62,11 +67,38 @@ static void stop(struct serve *serve, const char *why)
     if (serve->stopping)
         return;
     serve->stopping = true;
+    loop_timer_stop(serve->loop, &serve->linger);
     serve->stop_by_ms = loop_now(serve->loop) + serve->config->timeouts.shutdown_ms;
     serve->linger = (struct loop_timer){.on_due = on_linger, .arg = serve, .name = "shutdown"};
     log_info("stopping", LOG_STR("why", why));
+    notify_stopping();
+    if (notify_is_open()) {
+        faces_leave_files(serve->faces);
+        control_leave_file(serve->control);
+    }
     faces_quiesce(serve->faces);
     gate_shutdown(serve->gate, on_stopped, serve);
+}
+
+// A successor accepts all new connections. Those that are open here are served until each has had an answer.
+static void on_retiring(struct loop_timer *timer)
+{
+    struct serve *serve = timer->arg;
+    if (faces_connected(serve->faces) && loop_now(serve->loop) < serve->stop_by_ms)
+        loop_timer_set(serve->loop, timer, LINGER_MS);
+    else
+        stop(serve, "replaced");
+}
+
+static void on_replaced(void *arg)
+{
+    struct serve *serve = arg;
+    serve->retiring = true;
+    serve->stop_by_ms = loop_now(serve->loop) + serve->config->timeouts.shutdown_ms;
+    serve->linger = (struct loop_timer){.on_due = on_retiring, .arg = serve, .name = "replaced"};
+    faces_leave_files(serve->faces);
+    faces_quiesce(serve->faces);
+    on_retiring(&serve->linger);
 }
 
 static bool open_audit(struct serve *serve, const struct flags *flags, struct err *err)
@@ -151,13 +183,23 @@ static void on_drop(void *arg)
 static bool on_prepare(void *arg, const struct config *next, bool with_chains, struct err *err)
 {
     struct serve *serve = arg;
-    if (serve->stopping)
+    if (serve->stopping || serve->retiring)
         return err_set(err, ERR_SHUTTING_DOWN, "the gateway is stopping");
     if (prepare_audit(serve, next, err) && (!with_chains || prepare_chains(serve, next, err)) &&
         prepare_tokens(serve, next, err) && faces_prepare(serve->faces, next, err))
         return true;
     on_drop(serve);
     return false;
+}
+
+// For the next process, if a service manager restarts the gateway.
+static void store_sockets(const struct serve *serve)
+{
+    int fds[INHERITED_MAX];
+    fds[0] = control_socket(serve->control);
+    size_t count = 1 + faces_sockets(serve->faces, fds + 1, INHERITED_MAX - 1);
+    for (size_t i = 0; i < count && i < INHERITED_MAX; i++)
+        notify_store(fds[i]);
 }
 
 static struct config_chains *on_commit(void *arg, const struct config *next, struct policy *const *policies)
@@ -173,6 +215,7 @@ static struct config_chains *on_commit(void *arg, const struct config *next, str
     preflight_raise_descriptors(next);
     gate_apply(serve->gate, &(struct gate_change){next, serve->chains, serve->tokens, policies});
     faces_commit(serve->faces);
+    store_sockets(serve);
     config_chains_unref(old_chains);
     config_unref(old);
     return serve->chains;
@@ -251,7 +294,7 @@ static bool check_address(const struct serve *serve, const char *address, struct
 static bool open_faces(struct serve *serve, const struct flags *flags, struct err *err)
 {
     struct stdio_spec stdio = {flags->profile, on_stdio_end, on_stdio_refused, serve};
-    serve->faces = faces_new(serve->loop, serve->gate, flags->listen, !flags->stdio);
+    serve->faces = faces_new(serve->loop, serve->gate, flags->listen, !flags->stdio, &serve->inherited);
     if (flags->stdio && !(serve->stdio = stdio_face_new(serve->loop, serve->gate, &stdio, err)))
         return false;
     if ((flags->listen && !check_address(serve, flags->listen, err)) ||
@@ -307,7 +350,19 @@ static bool start_reload(struct serve *serve)
 // A socket that the configuration names must open. The default path may belong to another gateway of the same user.
 static bool open_control(struct serve *serve, struct err *err)
 {
-    struct control_spec spec = {serve->loop, serve->gate, serve->reload, serve->faces, serve->path};
+    struct control_spec spec = {
+        .loop = serve->loop,
+        .gate = serve->gate,
+        .reload = serve->reload,
+        .faces = serve->faces,
+        .configuration = serve->path,
+        .inherited = &serve->inherited,
+        .permanent = serve->stdio       ? "it serves a caller on its standard input"
+                     : notify_is_open() ? "it runs under a service manager; restart its service instead"
+                                        : NULL,
+        .replaced = on_replaced,
+        .arg = serve,
+    };
     char *path = faces_count(serve->faces) ? config_control_path(serve->config) : NULL;
     serve->control = path ? control_new(&spec, path, err) : NULL;
     bool failed = path && !serve->control, required = serve->config->control != NULL;
@@ -315,6 +370,24 @@ static bool open_control(struct serve *serve, struct err *err)
     if (failed && !required)
         log_warn("running without a control socket", LOG_STR("detail", err->detail));
     return !failed || !required;
+}
+
+static bool take_over(struct serve *serve, const struct flags *flags, struct err *err)
+{
+    return !flags->replace || (serve->predecessor = gateway_take_over(flags, &serve->inherited, err)) >= 0;
+}
+
+// The last step of the start: until here, a predecessor serves as before.
+static bool settle(struct serve *serve, struct err *err)
+{
+    if (serve->predecessor >= 0 && !gateway_retire(serve->predecessor, err))
+        return false;
+    inherited_close(&serve->inherited);
+    faces_own_files(serve->faces);
+    control_own_file(serve->control);
+    store_sockets(serve);
+    notify_ready();
+    return true;
 }
 
 static bool start(struct serve *serve, const struct flags *flags, struct err *err)
@@ -325,16 +398,19 @@ static bool start(struct serve *serve, const struct flags *flags, struct err *er
     return loop_on_signal(serve->loop, on_signal, serve, err) && (serve->http = http_client_new(serve->loop, err)) &&
            open_background(serve, err) && open_audit(serve, flags, err) && open_auth(serve, err) &&
            open_tokens(serve, err) && open_catalogue(serve) && (serve->gate = make_gate(serve)) &&
-           open_faces(serve, flags, err) && start_reload(serve) && open_control(serve, err);
+           take_over(serve, flags, err) && open_faces(serve, flags, err) && start_reload(serve) &&
+           open_control(serve, err) && settle(serve, err);
 }
 
 static int run(const struct flags *flags)
 {
-    struct serve serve = {0};
+    struct serve serve = {.predecessor = -1};
     struct err err = {0};
     int code = EXIT_OK;
     if (flags->profile && !flags->stdio)
         return fail_with(EXIT_USAGE, "serve: --profile requires --stdio; over HTTP each profile is at /mcp/NAME");
+    if (flags->replace && flags->stdio)
+        return fail_with(EXIT_USAGE, "serve: --replace cannot be used with --stdio: standard input is not handed over");
     (void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);  // S9: no core files, and only root may read the memory
     if (!(serve.config = configuration_load(flags, &code)))
         return code;
@@ -342,6 +418,8 @@ static int run(const struct flags *flags)
     log_setup((enum log_level)serve.config->log.level, (enum log_format)serve.config->log.format);
     preflight_servers(serve.config, warn_of_server, NULL);
     preflight_raise_descriptors(serve.config);
+    notify_open();
+    inherited_from_environment(&serve.inherited);
     if (start(&serve, flags, &err)) {
         loop_run(serve.loop);
         log_info("stopped");
@@ -372,6 +450,7 @@ static const struct flag flags_table[] = {
     FLAG_CONFIG,
     {"listen", "ADDR:PORT", FLAG(listen),
      "Listen on this address instead of the configured ones; port 0 selects a free port"},
+    {"replace", NULL, FLAG(replace), "Take the place of the running gateway without refusing a connection"},
     {"stdio", NULL, FLAG(stdio), "Serve one caller on standard input and output (and HTTP, if it is configured)"},
     {"profile", "NAME", FLAG(profile), "With --stdio: the profile of the caller"},
     {0},
@@ -379,11 +458,15 @@ static const struct flag flags_table[] = {
 
 const struct command serve_command = {
     .name = "serve",
-    .synopsis = "serve [--config FILE] [--listen ADDR:PORT] [--stdio [--profile NAME]]",
+    .synopsis = "serve [--config FILE] [--listen ADDR:PORT] [--replace | --stdio [--profile NAME]]",
     .summary = "Run the gateway",
     .details =
         "SIGINT or SIGTERM shuts the gateway down: calls in flight may finish, then the servers are stopped. Both\n"
-        "take at most timeouts.shutdown. The log goes to standard error.",
+        "take at most timeouts.shutdown. The log goes to standard error.\n"
+        "\n"
+        "With --replace, the new gateway takes over the listening sockets of the gateway that runs with the same\n"
+        "configuration, over its control socket. The old one finishes its calls and ends. If the new one cannot\n"
+        "start, the old one goes on as before.",
     .flags = flags_table,
     .starts_servers = true,
     .run = run,

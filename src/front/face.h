@@ -274,7 +274,8 @@ struct http_face_spec {
     struct gate *gate;
     const struct config *config;  // may not be in force yet
     const struct config_listener *listener;
-    const struct http_face *predecessor;  // has the socket already; NULL: the socket is opened
+    const struct http_face *predecessor;  // has the socket already; NULL: the socket is inherited or opened
+    struct inherited *inherited;
 };
 // Listens on an address such as "127.0.0.1:0" or "unix:/run/postern.sock".
 struct http_face *http_face_new(const struct http_face_spec *spec, struct err *err) MUST_CHECK;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "face.h"
+#include "loop/notify.h"
 #include <stdlib.h>
 
 #define LEAVING_MS 250
@@ -27,6 +28,7 @@ struct faces {
     struct gate *gate;
     const char *only;  // the only listener; NULL: the listeners of the configuration
     bool by_default;
+    struct inherited *inherited;
     struct faces_set now, next;
     struct faces_entry *leaving;
     size_t leaving_count;
@@ -120,7 +122,8 @@ bool faces_prepare(struct faces *faces, const struct config *next, struct err *e
                                                                     .gate = faces->gate,
                                                                     .config = next,
                                                                     .listener = &listeners[i],
-                                                                    .predecessor = entry->predecessor},
+                                                                    .predecessor = entry->predecessor,
+                                                                    .inherited = faces->inherited},
                                            err);
         if ((ok = entry->face != NULL)) {
             entry->config = config_ref(next);
@@ -159,6 +162,7 @@ static void on_sweep(struct loop_timer *timer)
 static void leave(struct faces *faces, struct faces_entry *entry)
 {
     log_info("no longer listening", LOG_STR("url", entry->face->listener.url));
+    notify_forget(entry->face->listener.fd);
     http_face_quiesce(entry->face);
     faces->leaving = mem_resize(faces->leaving, (faces->leaving_count + 1) * sizeof *faces->leaving);
     faces->leaving[faces->leaving_count++] = *entry;
@@ -185,12 +189,37 @@ void faces_commit(struct faces *faces)
 
 // ---- all of them ----------------------------------------------------------------------------
 
-struct faces *faces_new(struct loop *loop, struct gate *gate, const char *address, bool by_default)
+struct faces *faces_new(struct loop *loop, struct gate *gate, const char *address, bool by_default,
+                        struct inherited *inherited)
 {
     struct faces *faces = mem_new(struct faces);
-    *faces = (struct faces){.loop = loop, .gate = gate, .only = address, .by_default = by_default};
+    *faces =
+        (struct faces){.loop = loop, .gate = gate, .only = address, .by_default = by_default, .inherited = inherited};
     faces->sweep = (struct loop_timer){.on_due = on_sweep, .arg = faces, .name = "closing listeners"};
     return faces;
+}
+
+void faces_own_files(struct faces *faces)
+{
+    for (size_t i = 0; i < faces->now.count; i++)
+        listener_own_file(&faces->now.at[i].face->listener, &faces->now.at[i].listener);
+}
+
+void faces_leave_files(struct faces *faces)
+{
+    for (size_t i = 0; i < faces->now.count; i++)
+        unix_socket_leave(&faces->now.at[i].face->listener.file);
+}
+
+size_t faces_sockets(const struct faces *faces, int *fds, size_t size)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < faces->now.count; i++) {
+        int fd = faces->now.at[i].face->listener.fd;
+        if (fd >= 0 && count++ < size)
+            fds[count - 1] = fd;
+    }
+    return count;
 }
 
 size_t faces_count(const struct faces *faces) { return faces->now.count; }
@@ -220,6 +249,16 @@ void faces_quiesce(struct faces *faces)
 {
     for (size_t i = 0; i < faces->now.count; i++)
         http_face_quiesce(faces->now.at[i].face);
+}
+
+bool faces_connected(const struct faces *faces)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < faces->now.count; i++)
+        count += faces->now.at[i].face->caller_count;
+    for (size_t i = 0; i < faces->leaving_count; i++)
+        count += faces->leaving[i].face->caller_count;
+    return count > 0;
 }
 
 bool faces_busy(const struct faces *faces)

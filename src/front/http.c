@@ -42,7 +42,7 @@ static bool open_face(struct http_face *face, const struct http_face_spec *spec,
     if (listener->tls.certificate && !(face->tls = tls_new(spec->config, listener, err)))
         return false;
     bool open = spec->predecessor ? listener_share(&face->listener, &spec->predecessor->listener, listener, err)
-                                  : listener_open(&face->listener, listener, err);
+                                  : listener_open(&face->listener, listener, spec->inherited, err);
     return open && shard_start_first(face, err) && accept_start(face, err);
 }
 

@@ -24,36 +24,42 @@ static bool port_of(int fd, char *out, size_t size)
            getnameinfo((struct sockaddr *)&name, len, NULL, 0, out, (socklen_t)size, NI_NUMERICSERV) == 0;
 }
 
-static int open_tcp(const char *address, const char *host, struct err *err)
+static int bind_tcp(const char *address, const struct addrinfo *found, struct err *err)
+{
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0)
+        return fd;
+    (void)err_set(err, ERR_CONFIG, "cannot listen on %s: %s%s", address, strerror(errno),
+                  errno == EADDRINUSE ? "; stop the program that uses it, or choose another port with --listen" : "");
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+static int open_tcp(const char *address, const char *host, struct inherited *inherited, struct err *err)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *found = NULL;
     size_t len = strlen(host);
     char *bare = mem_copy(host[0] == '[' ? host + 1 : host, host[0] == '[' ? len - 2 : len);
-    int code = getaddrinfo(bare, address + len + 1, &hints, &found), fd = -1, on = 1;
+    int code = getaddrinfo(bare, address + len + 1, &hints, &found), fd;
     free(bare);
     if (code) {
         (void)err_set(err, ERR_CONFIG, "cannot listen on %s: %s", address, gai_strerror(code));
         return -1;
     }
-    fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
-        (void)err_set(err, ERR_CONFIG, "cannot listen on %s: %s%s", address, strerror(errno),
-                      errno == EADDRINUSE ? "; stop the program that uses it, or choose another port with --listen"
-                                          : "");
-        if (fd >= 0)
-            close(fd);
-        fd = -1;
-    }
+    if ((fd = inherited_take(inherited, found->ai_addr, found->ai_addrlen)) < 0)
+        fd = bind_tcp(address, found, err);
     freeaddrinfo(found);
     return fd;
 }
 
-static bool open_port(struct listener *listener, const struct config_listener *config, struct err *err)
+static bool open_port(struct listener *listener, const struct config_listener *config, struct inherited *inherited,
+                      struct err *err)
 {
     const char *colon = strrchr(config->address, ':');
     char *host = mem_copy(config->address, (size_t)(colon - config->address)), port[16] = "?";
-    listener->fd = open_tcp(config->address, host, err);
+    listener->fd = open_tcp(config->address, host, inherited, err);
     if (listener->fd >= 0) {
         if (!port_of(listener->fd, port, sizeof port))
             log_warn("cannot determine the port of a listener", LOG_STR("detail", strerror(errno)));
@@ -71,10 +77,12 @@ static mode_t mode_of(const struct config_listener *config)
     return config->mode ? (mode_t)strtoul(config->mode, NULL, 8) : 0600;
 }
 
-static bool open_path(struct listener *listener, const struct config_listener *config, struct err *err)
+static bool open_path(struct listener *listener, const struct config_listener *config, struct inherited *inherited,
+                      struct err *err)
 {
     const char *path = config_listener_unix_path(config->address);
-    listener->fd = unix_socket_listen(&listener->file, path, mode_of(config), err);
+    if ((listener->fd = inherited_take_path(inherited, path)) < 0)
+        listener->fd = unix_socket_listen(&listener->file, path, mode_of(config), err);
     if (listener->fd < 0)
         return false;
     listener->url = mem_string(config->address);
@@ -100,20 +108,33 @@ bool listener_share(struct listener *listener, const struct listener *from, cons
     return true;
 }
 
-void listener_take_over(struct listener *listener, struct listener *from, const struct config_listener *config)
+static void set_mode(const struct listener *listener, const struct config_listener *config)
 {
-    listener->file = from->file;
-    from->file = (struct unix_socket_file){0};
     if (listener->file.path && chmod(listener->file.path, mode_of(config)) < 0)
         log_warn("cannot change the mode of a socket", LOG_STR("path", listener->file.path),
                  LOG_STR("detail", strerror(errno)));
 }
 
-bool listener_open(struct listener *listener, const struct config_listener *config, struct err *err)
+void listener_take_over(struct listener *listener, struct listener *from, const struct config_listener *config)
+{
+    listener->file = from->file;
+    from->file = (struct unix_socket_file){0};
+    set_mode(listener, config);
+}
+
+void listener_own_file(struct listener *listener, const struct config_listener *config)
+{
+    const char *path = config_listener_unix_path(config->address);
+    if (path && !listener->file.path && unix_socket_adopt(&listener->file, path))
+        set_mode(listener, config);
+}
+
+bool listener_open(struct listener *listener, const struct config_listener *config, struct inherited *inherited,
+                   struct err *err)
 {
     *listener = (struct listener){.fd = -1};
-    return config_listener_unix_path(config->address) ? open_path(listener, config, err)
-                                                      : open_port(listener, config, err);
+    return config_listener_unix_path(config->address) ? open_path(listener, config, inherited, err)
+                                                      : open_port(listener, config, inherited, err);
 }
 
 void listener_release(struct listener *listener)

@@ -5,6 +5,7 @@
 #include "auth/caller/credentials.h"
 #include "base/err.h"
 #include "config/front.h"
+#include "loop/inherited.h"
 #include "loop/unix_socket.h"
 
 struct listener {
@@ -14,8 +15,11 @@ struct listener {
     struct unix_socket_file file;  // of a unix socket
 };
 
-// On failure nothing stays open, and the listener must not be released.
-bool listener_open(struct listener *listener, const struct config_listener *config, struct err *err) MUST_CHECK;
+// Takes the inherited socket with this address, or opens one. On failure nothing stays open, and the listener must not be released.
+bool listener_open(struct listener *listener, const struct config_listener *config, struct inherited *inherited,
+                   struct err *err) MUST_CHECK;
+// The file of an inherited unix socket belongs to this process from now on. Until then, releasing the listener leaves it there.
+void listener_own_file(struct listener *listener, const struct config_listener *config);
 void listener_release(struct listener *listener);  // closes it and removes the socket file
 // Duplicates the socket for a successor with other options. Until listener_take_over() is called, the socket file belongs to
 // `from`, so that releasing the successor does not remove it.

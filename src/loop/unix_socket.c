@@ -1,4 +1,4 @@
-// Owns the files of listening unix sockets, and connections to them.
+// Owns the files of listening unix sockets, connections to them, and descriptors passed over them.
 //
 // A unix socket is created under a lock on its folder, so that of two gateways that start at the same time, the second
 // detects the first. An existing file is replaced only if it is a socket on which no process accepts.
@@ -98,7 +98,7 @@ static bool clear_path(const struct sockaddr_un *name, struct err *err)
                    path, pid);
 }
 
-static bool own_file(struct unix_socket_file *file, const char *path)
+bool unix_socket_adopt(struct unix_socket_file *file, const char *path)
 {
     struct stat there;
     if (lstat(path, &there) < 0)
@@ -113,7 +113,7 @@ static int bind_path(struct unix_socket_file *file, const struct sockaddr_un *na
     mode_t before = umask(0777 & ~mode);  // so it never has another mode
     bool bound = fd >= 0 && bind(fd, (const struct sockaddr *)name, sizeof *name) == 0;
     umask(before);
-    if (bound && own_file(file, name->sun_path) && listen(fd, BACKLOG) == 0)
+    if (bound && unix_socket_adopt(file, name->sun_path) && listen(fd, BACKLOG) == 0)
         return fd;
     (void)err_set(err, ERR_CONFIG, "cannot listen on unix:%s: %s", name->sun_path, strerror(errno));
     unix_socket_remove(file);
@@ -151,6 +151,11 @@ void unix_socket_remove(struct unix_socket_file *file)
     if (file->path && lstat(file->path, &there) == 0 && there.st_dev == file->device && there.st_ino == file->inode &&
         unlink(file->path) < 0)
         log_warn("cannot remove the socket", LOG_STR("path", file->path), LOG_STR("detail", strerror(errno)));
+    unix_socket_leave(file);
+}
+
+void unix_socket_leave(struct unix_socket_file *file)
+{
     free(file->path);
     *file = (struct unix_socket_file){0};
 }
@@ -162,4 +167,48 @@ int unix_socket_connect(const char *path, struct err *err)
     if (fd < 0)
         (void)err_set(err, ERR_UNAVAILABLE, "%s: %s", path, strerror(errno));
     return fd;
+}
+
+// ---- descriptors ----------------------------------------------------------------------------
+
+union descriptors {
+    char bytes[CMSG_SPACE(UNIX_SOCKET_FDS_MAX * sizeof(int))];
+    struct cmsghdr align;
+};
+
+ssize_t unix_socket_send(int fd, struct span bytes, const int *fds, size_t count)
+{
+    union descriptors control = {0};
+    struct iovec io = {(char *)(uintptr_t)bytes.at, bytes.len};
+    struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
+    if (count) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        *header = (struct cmsghdr){
+            .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(count * sizeof(int))};
+        memcpy(CMSG_DATA(header), fds, count * sizeof(int));
+    }
+    return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+ssize_t unix_socket_receive(int fd, char *at, size_t room, int fds[UNIX_SOCKET_FDS_MAX], size_t *count)
+{
+    union descriptors control = {0};
+    struct iovec io = {at, room};
+    struct msghdr message = {
+        .msg_iov = &io, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    const struct cmsghdr *header = got < 0 ? NULL : CMSG_FIRSTHDR(&message);
+    *count = 0;
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+        *count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        memcpy(fds, CMSG_DATA(header), *count * sizeof(int));
+    }
+    if (got < 0 || !(message.msg_flags & MSG_CTRUNC))
+        return got;
+    while (*count)
+        close(fds[--*count]);
+    errno = EMSGSIZE;
+    return -1;
 }

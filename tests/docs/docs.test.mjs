@@ -66,7 +66,8 @@ async function runUnit(block, document) {
     writeFileSync(file, block.text);
     succeeds(`systemd-analyze verify ${file}`, document);
     const all = name => [...block.text.matchAll(new RegExp(`^${name}=(.*)$`, 'gm'))].map(match => match[1]);
-    const [user] = all('User'), [state] = all('StateDirectory'), [start] = all('ExecStart');
+    const [user] = all('User'), [state] = all('StateDirectory'), [runtime] = all('RuntimeDirectory'), [start] = all('ExecStart');
+    if (runtime) succeeds(`install -d -o ${user} -g ${user} -m 755 /run/${runtime}`, document);
     if (state) succeeds(`install -d -o ${user} -g ${user} -m 700 /var/lib/${state}`, document);
     const command = `exec setpriv --reuid ${user} --regid ${user} --clear-groups env -i PATH=/usr/bin:/bin HOME=/var/lib/postern ${all('Environment').join(' ')} ${start}`;
     await document.background?.end();
@@ -116,6 +117,11 @@ function run(...names) {
 const first = ['README.md', 'CONTRIBUTING.md']; // README.md installs the program that the others use
 run(...first);
 for (const name of documents()) if (!first.includes(name) && blocksOf(name, read(name)).length) run(name);
+
+test('deploy/postern.service is the unit of docs/operations.md', () => {
+    const unit = blocksOf('docs/operations.md', read('docs/operations.md')).find(({ marks }) => marks.unit);
+    assert.equal(unit.text, read('deploy/postern.service'));
+});
 
 describe('a broken block fails', () => {
     const document = {};

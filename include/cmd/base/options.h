@@ -32,7 +32,7 @@ struct flags {
     const char *callback_host, *callback_port, *timeout, *issuer, *finish, *redirect, *browser_cmd;
     bool defaults, device, token_stdin, no_browser, headless, interactive, reregister, verbose, all, purge;
     bool direct, start, force, paste_code, man, registration, offline;
-    bool stdio, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
+    bool stdio, replace, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
     const char *args[8];
     int count;
     const struct command *const *commands;  // the table, for commands that describe it; NULL at its end

@@ -1,6 +1,7 @@
 // Owns how commands ask a running gateway: finding its control socket, one request, and its reply.
 #include "cmd/base/gateway.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "cmd/base/fail.h"
 #include "config/config.h"
@@ -68,11 +69,21 @@ static bool send_all(int fd, struct span text, int64_t until_ms, struct err *err
     return true;
 }
 
-static bool receive_line(int fd, int64_t until_ms, struct buf *line, struct err *err)
+static ssize_t receive(int fd, char *block, size_t room, struct inherited *inherited)
+{
+    int fds[UNIX_SOCKET_FDS_MAX];
+    size_t count = 0;
+    ssize_t got = inherited ? unix_socket_receive(fd, block, room, fds, &count) : recv(fd, block, room, 0);
+    for (size_t i = 0; i < count; i++)
+        inherited_add(inherited, fds[i]);
+    return got;
+}
+
+static bool receive_line(int fd, int64_t until_ms, struct buf *line, struct inherited *inherited, struct err *err)
 {
     char block[65536];
     for (;;) {
-        ssize_t got = recv(fd, block, sizeof block, 0);
+        ssize_t got = receive(fd, block, sizeof block, inherited);
         if (got > 0)
             buf_put(line, block, (size_t)got);
         if (line->overflow)
@@ -86,7 +97,8 @@ static bool receive_line(int fd, int64_t until_ms, struct buf *line, struct err 
     }
 }
 
-static json_t *exchange(int fd, const json_t *request, struct err *err)
+// With `inherited`, sockets may come with the reply.
+static json_t *exchange(int fd, const json_t *request, struct inherited *inherited, struct err *err)
 {
     struct buf line = {.max = REPLY_MAX};
     int64_t until_ms = clock_now_ms() + PATIENCE_MS;
@@ -96,7 +108,7 @@ static json_t *exchange(int fd, const json_t *request, struct err *err)
     free(text);
     bool sent = send_all(fd, buf_span(&line), until_ms, err);
     buf_clear(&line);
-    bool received = sent && receive_line(fd, until_ms, &line, err);
+    bool received = sent && receive_line(fd, until_ms, &line, inherited, err);
     json_t *reply = received ? json_parse(buf_span(&line), "the gateway's reply", err) : NULL;
     buf_release(&line);
     return reply;
@@ -130,7 +142,7 @@ static json_t *take_result(json_t *reply, int *exit_code)
 static json_t *ask_at(const char *path, json_t *request, struct err *err)
 {
     int fd = path ? unix_socket_connect(path, err) : -1;
-    json_t *reply = fd >= 0 ? exchange(fd, request, err) : NULL;
+    json_t *reply = fd >= 0 ? exchange(fd, request, NULL, err) : NULL;
     if (fd >= 0)
         close(fd);
     json_decref(request);
@@ -178,4 +190,74 @@ json_t *gateway_ask_own(const struct flags *flags, json_t *request, int *exit_co
         json_decref(reply);
     free(path);
     return own ? take_result(reply, exit_code) : NULL;
+}
+
+// ---- replacing it ---------------------------------------------------------------------------
+
+static json_t *ask_for(int fd, const char *operation, struct inherited *inherited, struct err *err)
+{
+    json_t *request = json_pack("{s:s}", "op", operation), *reply = exchange(fd, request, inherited, err);
+    json_decref(request);
+    return reply;
+}
+
+// Sockets of a process of another user are refused.
+static bool is_ours(int fd, const char *path, struct err *err)
+{
+    struct unix_socket_peer peer;
+    return (unix_socket_peer(fd, &peer) && peer.uid == geteuid()) ||
+           err_set(err, ERR_CONFIG, "the gateway at %s runs as another user; replace it as that user", path);
+}
+
+static bool check_handover(const json_t *reply, const struct flags *flags, const char *path, struct err *err)
+{
+    const char *error = json_string_value(json_object_get(reply, "error"));
+    if (!json_is_true(json_object_get(reply, "ok")))
+        return err_set(err, ERR_UNAVAILABLE, "the running gateway cannot be replaced: %s",
+                       error ? error : "it refused");
+    return has_configuration_of(reply, flags) ||
+           err_set(err, ERR_CONFIG,
+                   "the gateway at %s runs with another configuration file; give --config that file to replace it",
+                   path);
+}
+
+static bool take_over_at(const char *path, int fd, const struct flags *flags, struct inherited *inherited,
+                         struct err *err)
+{
+    json_t *reply = is_ours(fd, path, err) ? ask_for(fd, "handover", inherited, err) : NULL;
+    bool ok = reply && check_handover(reply, flags, path, err);
+    json_decref(reply);
+    return ok;
+}
+
+int gateway_take_over(const struct flags *flags, struct inherited *inherited, struct err *err)
+{
+    struct err why = {0};
+    char *path = find_socket(flags, &why);
+    int fd = path ? unix_socket_connect(path, &why) : -1;
+    if (fd < 0)
+        (void)err_set(err, ERR_UNAVAILABLE, "no gateway to replace at the control socket: %s; start without --replace",
+                      path ? why.detail : "none is configured");
+    else if (!take_over_at(path, fd, flags, inherited, err)) {
+        close(fd);
+        fd = -1;
+    }
+    free(path);
+    return fd;
+}
+
+// A gateway that does not reply has ended, or hangs: either way, its callers are better off here.
+bool gateway_retire(int connection, struct err *err)
+{
+    struct err why = {0};
+    json_t *reply = ask_for(connection, "retire", NULL, &why);
+    const char *error = json_string_value(json_object_get(reply, "error"));
+    bool refused = reply && !json_is_true(json_object_get(reply, "ok"));
+    if (!reply)
+        log_warn("the replaced gateway did not confirm", LOG_STR("detail", why.detail));
+    if (refused)
+        (void)err_set(err, ERR_UNAVAILABLE, "the running gateway was not replaced: %s", error ? error : "it refused");
+    json_decref(reply);
+    close(connection);
+    return !refused;
 }

@@ -6,6 +6,8 @@
 //      │                          WAITING
 //      └── no whole line within DEADLINE_MS: an error is the reply, as after a line that is too long
 //
+// A successor's connection is READING once more after the reply to its handover, for HANDOVER_MS.
+//
 // Only root and the gateway's own user are answered. The file's mode keeps others out already; the credentials of the process are
 // checked as well, for a file whose mode was changed. What a connection holds is bounded: LINE_MAX in, REPLY_MAX out, and
 // CONNECTIONS_MAX of them. Guarded by tests/e2e/operations/control.test.mjs.
@@ -17,6 +19,7 @@
 #include "config/reload.h"
 #include "front/faces.h"
 #include "gate/control.h"
+#include "loop/inherited.h"
 #include "loop/unix_socket.h"
 #include <errno.h>
 #include <stdio.h>
@@ -27,14 +30,17 @@
 #define CONNECTIONS_MAX 16
 #define LINE_MAX_BYTES ((size_t)64 << 10)
 #define REPLY_MAX_BYTES ((size_t)8 << 20)
-#define DEADLINE_MS 5000  // for a request, and for a reply to be read
-#define STARVED_MS 1000   // without a descriptor for another connection
+#define DEADLINE_MS 5000   // for a request, and for a reply to be read
+#define HANDOVER_MS 60000  // for a successor to become ready
+#define STARVED_MS 1000    // without a descriptor for another connection
 
 struct control {
     struct control_spec spec;
     char *configuration;  // the whole path, however the gateway was started
+    char *path;
     struct unix_socket_file file;
-    struct loop_watch listener;
+    struct loop_watch listener;            // its descriptor is -1 once a successor has it
+    struct control_connection *successor;  // that has the listening sockets too; NULL: none
     struct loop_timer starved;
     struct list connections;
     size_t count;
@@ -50,6 +56,7 @@ struct control_connection {
     struct buf in, out;
     bool too_long;  // so is the line: what follows of it is not kept
     size_t written;
+    bool hands_over;  // the reply carries the listening sockets, and another request follows
 };
 
 // ---- the end of a connection ----------------------------------------------------------------
@@ -62,9 +69,17 @@ static void connection_free(void *object)
     free(connection);
 }
 
+static void abandon_handover(struct control_connection *connection)
+{
+    connection->control->successor = NULL;
+    log_warn("gateway not replaced: its successor disconnected", LOG_INT("pid", connection->peer.pid));
+}
+
 static void hang_up(struct control_connection *connection)
 {
     struct loop *loop = connection->control->spec.loop;
+    if (connection == connection->control->successor)
+        abandon_handover(connection);
     loop_unwatch(loop, &connection->watch);
     loop_timer_stop(loop, &connection->deadline);
     list_remove(&connection->waiter.node);
@@ -83,14 +98,39 @@ static void watch_for(struct control_connection *connection, unsigned events)
         hang_up(connection);
 }
 
+static size_t list_sockets(const struct control *control, int fds[UNIX_SOCKET_FDS_MAX])
+{
+    fds[0] = control->listener.fd;
+    return 1 + faces_sockets(control->spec.faces, fds + 1, UNIX_SOCKET_FDS_MAX - 1);
+}
+
+static ssize_t send_reply(const struct control_connection *connection)
+{
+    int fds[UNIX_SOCKET_FDS_MAX];
+    bool first = connection->hands_over && connection->written == 0;
+    return unix_socket_send(connection->watch.fd, span_after(buf_span(&connection->out), connection->written), fds,
+                            first ? list_sockets(connection->control, fds) : 0);
+}
+
+static void await_retire(struct control_connection *connection)
+{
+    connection->hands_over = false;
+    connection->written = 0;
+    buf_clear(&connection->in);
+    buf_clear(&connection->out);
+    loop_timer_set(connection->control->spec.loop, &connection->deadline, HANDOVER_MS);
+    watch_for(connection, LOOP_READ);
+}
+
 static void write_reply(struct control_connection *connection)
 {
     struct buf *out = &connection->out;
-    ssize_t sent = send(connection->watch.fd, out->at + connection->written, out->len - connection->written,
-                        MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t sent = send_reply(connection);
     if (sent > 0)
         connection->written += (size_t)sent;
-    if (connection->written == out->len || (sent < 0 && errno != EAGAIN && errno != EINTR))
+    if (connection->written == out->len && connection->hands_over)
+        await_retire(connection);
+    else if (connection->written == out->len || (sent < 0 && errno != EAGAIN && errno != EINTR))
         hang_up(connection);
     else
         watch_for(connection, LOOP_WRITE);
@@ -224,6 +264,71 @@ static void run_reload(struct control_connection *connection, const json_t *requ
     reload_now(control->spec.reload, &connection->waiter);
 }
 
+// The user must be the same: a gateway that root starts would serve the same callers with other rights.
+static bool may_hand_over(const struct control_connection *connection, struct err *err)
+{
+    const struct control *control = connection->control;
+    int fds[UNIX_SOCKET_FDS_MAX];
+    size_t count = list_sockets(control, fds);
+    if (control->spec.permanent)
+        return err_set(err, ERR_INVALID_REQUEST, "%s", control->spec.permanent);
+    if (connection->peer.uid != geteuid())
+        return err_set(err, ERR_DENIED, "only a process of the user that the gateway runs as may replace it");
+    if (control->successor)
+        return err_set(err, ERR_TOO_MANY, "the process %ld is replacing this gateway already",
+                       (long)control->successor->peer.pid);
+    if (count == 1)
+        return err_set(err, ERR_SHUTTING_DOWN, "the gateway is stopping");
+    return count <= UNIX_SOCKET_FDS_MAX ||
+           err_set(err, ERR_TOO_LARGE, "the gateway has more than %d listeners; stop it and start another one",
+                   UNIX_SOCKET_FDS_MAX - 1);
+}
+
+static void run_handover(struct control_connection *connection, const json_t *request)
+{
+    (void)request;
+    struct err err;
+    if (!may_hand_over(connection, &err)) {
+        reply_error(connection, &err);
+        return;
+    }
+    log_info("another process is replacing this gateway", LOG_INT("pid", connection->peer.pid));
+    connection->control->successor = connection;
+    connection->hands_over = true;
+    reply_with(connection, json_object(), NULL);
+}
+
+static void stop_listening(struct control *control)
+{
+    loop_unwatch(control->spec.loop, &control->listener);
+    loop_timer_stop(control->spec.loop, &control->starved);
+    unix_socket_remove(&control->file);
+    if (control->listener.fd >= 0)
+        close(control->listener.fd);
+    control->listener.fd = -1;
+}
+
+static void run_retire(struct control_connection *connection, const json_t *request)
+{
+    (void)request;
+    struct control *control = connection->control;
+    struct actor actor;
+    struct err err;
+    int fds[UNIX_SOCKET_FDS_MAX];
+    if (control->successor != connection || list_sockets(control, fds) == 1) {
+        (void)err_set(&err, ERR_INVALID_REQUEST, "the gateway is stopping, or has not handed over its sockets");
+        reply_error(connection, &err);
+        return;
+    }
+    log_info("replaced", LOG_INT("pid", connection->peer.pid));
+    gate_control_record(control->spec.gate, actor_of(connection, &actor), "replace", NULL, NULL);
+    control->successor = NULL;
+    control_leave_file(control);
+    stop_listening(control);
+    reply_with(connection, json_object(), NULL);
+    control->spec.replaced(control->spec.arg);
+}
+
 static const struct operation {
     const char *name;
     void (*run)(struct control_connection *connection, const json_t *request);  // replies, at once or later
@@ -236,6 +341,8 @@ static const struct operation {
     {"restart", NULL, gate_control_restart},
     {"disable", NULL, gate_control_disable},
     {"enable", NULL, gate_control_enable},
+    {"handover", run_handover, NULL},
+    {"retire", run_retire, NULL},
 };
 
 static const struct operation *find_operation(const char *name)
@@ -320,7 +427,7 @@ static void on_deadline(struct loop_timer *timer)
     if (connection->out.len)
         hang_up(connection);
     else
-        refuse(connection, ERR_INVALID_REQUEST, "no whole request line came within 5 s");
+        refuse(connection, ERR_INVALID_REQUEST, "no whole request line came in time");
 }
 
 // ---- connections ----------------------------------------------------------------------------
@@ -374,13 +481,14 @@ static void on_starved(struct loop_timer *timer)
 
 struct control *control_new(const struct control_spec *spec, const char *path, struct err *err)
 {
-    struct unix_socket_file file;
-    int fd = unix_socket_listen(&file, path, 0600, err);
-    if (fd < 0)
+    struct unix_socket_file file = {0};
+    int fd = inherited_take_path(spec->inherited, path);
+    if (fd < 0 && (fd = unix_socket_listen(&file, path, 0600, err)) < 0)
         return NULL;
     struct control *control = mem_new(struct control);
     control->spec = *spec;
     control->configuration = spec->configuration ? realpath(spec->configuration, NULL) : NULL;
+    control->path = mem_string(path);
     control->file = file;
     control->listener = (struct loop_watch){.fd = fd, .on_ready = on_accept, .arg = control, .name = "control"};
     control->starved = (struct loop_timer){.on_due = on_starved, .arg = control, .name = "control"};
@@ -393,16 +501,28 @@ struct control *control_new(const struct control_spec *spec, const char *path, s
     return control;
 }
 
+void control_own_file(struct control *control)
+{
+    if (control && !control->file.path && !unix_socket_adopt(&control->file, control->path))
+        log_warn("control socket removed by another process", LOG_STR("path", control->path));
+}
+
+void control_leave_file(struct control *control)
+{
+    if (control)
+        unix_socket_leave(&control->file);
+}
+
+int control_socket(const struct control *control) { return control ? control->listener.fd : -1; }
+
 void control_free(struct control *control)
 {
     if (!control)
         return;
-    loop_unwatch(control->spec.loop, &control->listener);
-    loop_timer_stop(control->spec.loop, &control->starved);
-    unix_socket_remove(&control->file);
-    close(control->listener.fd);
+    stop_listening(control);
     while (!list_empty(&control->connections))
         hang_up(list_entry(control->connections.next, struct control_connection, node));
     free(control->configuration);
+    free(control->path);
     free(control);
 }

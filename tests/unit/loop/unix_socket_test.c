@@ -1,4 +1,5 @@
-// Tests listening unix sockets: the mode of the file, when a file is replaced or removed, and the process of the peer.
+// Tests listening unix sockets: the mode of the file, when a file is replaced or removed, the process of the peer,
+// and descriptors that are passed.
 #include "folder.h"
 #include "loop/unix_socket.h"
 #include <errno.h>
@@ -116,6 +117,70 @@ static void a_connection_reports_the_process_of_its_peer(void **state)
     unix_socket_remove(&file);
 }
 
+static void close_all(const int *fds, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        close(fds[i]);
+}
+
+static void passed_descriptors_arrive_with_the_bytes(void **state)
+{
+    (void)state;
+    int pair[2], ends[2], fds[UNIX_SOCKET_FDS_MAX];
+    char text[8], byte = 0;
+    size_t count = 0;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(unix_socket_send(pair[0], span_of("ends"), ends, 2), 4);
+    assert_int_equal(unix_socket_receive(pair[1], text, sizeof text, fds, &count), 4);
+    assert_int_equal(count, 2);
+    assert_true(fcntl(fds[0], F_GETFD) & FD_CLOEXEC);
+    assert_int_equal(write(fds[1], "x", 1), 1);
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    assert_int_equal(unix_socket_receive(pair[1], text, sizeof text, fds, &count), -1);
+    assert_int_equal(errno, EAGAIN);
+    assert_int_equal(count, 0);
+    close_all(fds, 2);
+    close_all(ends, 2);
+    close_all(pair, 2);
+}
+
+// Sends one descriptor more than unix_socket_send() can.
+static void send_too_many(int socket, int fd)
+{
+    enum { COUNT = UNIX_SOCKET_FDS_MAX + 1 };
+    static union {
+        char bytes[CMSG_SPACE(COUNT * sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    int fds[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        fds[i] = fd;
+    struct iovec io = {(char[]){"x"}, 1};
+    struct msghdr message = {
+        .msg_iov = &io, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    *header = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof fds)};
+    memcpy(CMSG_DATA(header), fds, sizeof fds);
+    assert_int_equal(sendmsg(socket, &message, 0), 1);
+}
+
+static void too_many_descriptors_are_an_error_and_none_stays_open(void **state)
+{
+    (void)state;
+    int pair[2], fds[UNIX_SOCKET_FDS_MAX], before = open("/dev/null", O_RDONLY);
+    char text[8];
+    size_t count = 1;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    send_too_many(pair[0], before);
+    assert_int_equal(unix_socket_receive(pair[1], text, sizeof text, fds, &count), -1);
+    assert_int_equal(errno, EMSGSIZE);
+    assert_int_equal(count, 0);
+    int next = open("/dev/null", O_RDONLY);
+    assert_int_equal(next, pair[1] + 1);
+    close_all((int[]){next, before, pair[0], pair[1]}, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -125,6 +190,8 @@ int main(void)
         TEST(a_socket_file_of_another_process_is_not_removed),
         TEST(a_path_that_cannot_be_a_socket_is_refused),
         TEST(a_connection_reports_the_process_of_its_peer),
+        TEST(passed_descriptors_arrive_with_the_bytes),
+        TEST(too_many_descriptors_are_an_error_and_none_stays_open),
     };
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
     return cmocka_run_group_tests(tests, NULL, NULL);
