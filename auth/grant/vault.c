@@ -177,7 +177,8 @@ bool vault_unseal(struct vault *vault, struct record_name name, struct span seal
     const struct vault_ring_key *key = find_key(vault, (const unsigned char *)sealed.at + 1, err);
     if (!key)
         return false;
-    return unseal(key, name, sealed, out) || err_set(err, ERR_SYSTEM, );
+    return unseal(key, name, sealed, out) ||
+           err_set(err, ERR_SYSTEM, "a sealed record is not authentic: it was modified, or moved from another key");
 }
 
 // A key without an id.

@@ -63,6 +63,7 @@ static void set_state(struct upstream *upstream, enum upstream_state state)
     CHECK(allowed[upstream->state] & (1U << state));
     upstream->state = state;
     if (state == UPSTREAM_READY) {
+        upstream->ready_since_ms = loop_now(upstream->spec.loop);
         close_circuit(upstream);
         upstream->problem[0] = '\0';
         upstream->refusal = ERR_NONE;

@@ -44,6 +44,7 @@ struct upstream {
     const struct transport *transport;
     void *wire;  // the transport's own
     enum upstream_state state;
+    int64_t ready_since_ms;
     enum revision revision;
     struct upstream_abilities abilities;
     struct buf instructions, declared;
