@@ -110,6 +110,24 @@ test('a call is sent once it is certain that the HTTP server came back, and call
     });
 });
 
+test('an HTTP server that accepts no connections any more still answers the call that it has', async () => {
+    let held;
+    const hold = { 'tools/call': (message, req, res) => !held && (held = () => res.writeHead(200, { 'content-type': 'application/json' })
+        .end(JSON.stringify({ jsonrpc: '2.0', id: message.id, result: { content: [{ type: 'text', text: 'late' }] } }))) };
+    const server = await startHttpServer(hold);
+    await beside({ bad: { url: server.url } }, async ({ gateway, session }) => {
+        const first = session.call('bad__act');
+        await until(() => held, WAIT_MS, 'the server has the call');
+        server.close();
+        server.closeIdleConnections();
+        const { error } = await (await Session.open(gateway.url)).call('bad__act');
+        assert.deepEqual([error.code, error.data.reason], [-32002, 'server_unavailable']);
+        held();
+        assert.equal(resultText(await first), 'late');
+        assert.doesNotMatch(gateway.log(), /server lost/);
+    });
+});
+
 test('an HTTP server that restarts between two calls answers both', async () => {
     const port = await freePort();
     let calls = 0;
