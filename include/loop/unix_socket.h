@@ -33,7 +33,7 @@ enum { UNIX_SOCKET_FDS_MAX = 64 };
 // Like send() and recv() without waiting, with descriptors that are passed to or from the other process.
 ssize_t unix_socket_send(int fd, struct span bytes, const int *fds, size_t count);
 // `count` is the number of descriptors received, all close-on-exec. More than UNIX_SOCKET_FDS_MAX are an error, and none stays open.
-ssize_t unix_socket_receive(int fd, char *at, size_t room, int fds[UNIX_SOCKET_FDS_MAX], size_t *count);
+ssize_t unix_socket_receive(int fd, void *at, size_t room, int fds[UNIX_SOCKET_FDS_MAX], size_t *count);
 
 struct unix_socket_peer {
     pid_t pid;

@@ -192,7 +192,7 @@ ssize_t unix_socket_send(int fd, struct span bytes, const int *fds, size_t count
     return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-ssize_t unix_socket_receive(int fd, char *at, size_t room, int fds[UNIX_SOCKET_FDS_MAX], size_t *count)
+ssize_t unix_socket_receive(int fd, void *at, size_t room, int fds[UNIX_SOCKET_FDS_MAX], size_t *count)
 {
     union descriptors control = {0};
     struct iovec io = {at, room};
