@@ -56,7 +56,7 @@ static bool open_port(struct listener *listener, const struct config_listener *c
     listener->fd = open_tcp(config->address, host, err);
     if (listener->fd >= 0) {
         if (!port_of(listener->fd, port, sizeof port))
-            log_warn("listener port not determined", LOG_STR("detail", strerror(errno)));
+            log_warn("cannot determine the port of a listener", LOG_STR("detail", strerror(errno)));
         struct buf url = {0};
         buf_printf(&url, "%s://%s:%s/mcp", config->tls.certificate ? "https" : "http", host, port);
         listener->url = buf_take(&url, NULL);
@@ -105,7 +105,8 @@ void listener_take_over(struct listener *listener, struct listener *from, const 
     listener->file = from->file;
     from->file = (struct unix_socket_file){0};
     if (listener->file.path && chmod(listener->file.path, mode_of(config)) < 0)
-        log_warn("socket mode not changed", LOG_STR("path", listener->file.path), LOG_STR("detail", strerror(errno)));
+        log_warn("cannot change the mode of a socket", LOG_STR("path", listener->file.path),
+                 LOG_STR("detail", strerror(errno)));
 }
 
 bool listener_open(struct listener *listener, const struct config_listener *config, struct err *err)

@@ -438,7 +438,7 @@ describe('F10 a refreshed token that cannot be stored', () => {
 
 describe('L10 several processes that need the same login', () => {
     const tokens = async () => (await (await fetch(new URL('/count', authority.url))).json()).authorization_code ?? 0;
-    const waits = async (login, owner) => assert.equal(Number((await login.line(/login in progress in pid (\d+); waiting/, START_MS))[1]), owner.child.pid);
+    const waits = async (login, owner) => assert.equal(Number((await login.line(/waiting for the login in process (\d+)/, START_MS))[1]), owner.child.pid);
 
     test('L10 one process logs in and the others wait and use its grant', async () => {
         const alice = person(authority.url);
@@ -473,7 +473,7 @@ describe('L10 several processes that need the same login', () => {
         await addressOf(owner);
         const late = await alice.run('login', 'authority', '--no-browser', '--timeout', '1s');
         assert.equal(late.status, TIMEOUT, late.stderr);
-        assert.match(late.stderr, new RegExp(`the login in pid ${owner.child.pid} did not end within 1 seconds`));
+        assert.match(late.stderr, new RegExp(`the login in process ${owner.child.pid} did not finish within 1 seconds`));
         const patient = alice.start('login', 'authority', '--no-browser');
         await waits(patient, owner);
         patient.child.kill('SIGINT');
