@@ -189,7 +189,7 @@ describe('mistakes on the command line', () => {
         'an extra argument': [['tools', 'a', 'b'], /unexpected argument 'b'.*usage: postern tools/],
         'a missing argument': [['call', 'demo'], /usage: postern call SERVER TOOL/],
         'config without a word': [['config'], /usage: postern config/],
-        'config with an unknown word': [['config', 'chekc'], /chekc.*check, show, diff, schema, docs and man/],
+        'config with an unknown word': [['config', 'chekc'], /chekc.*check, show, diff, schema, docs or man/],
         'a server beside --url': [['call', '--url', 'http://127.0.0.1:1/mcp', 'demo', 'echo', '{}'], /--url/]
     };
     for (const [name, [args, pattern]] of Object.entries(cases)) test(`${name} is an error`, () => fails(args, USAGE, pattern));

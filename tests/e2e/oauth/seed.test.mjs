@@ -79,7 +79,7 @@ test('S11 connections marks seeds as volatile and commands that would change the
     for (const args of [['login', 'a', '--headless'], ['logout', 'a'], ['connections', '--purge', '--issuer', 'x'], ['vault', 'rotate']]) {
         const refused = await run(seeded(), args, variables);
         assert.equal(refused.status, STORE, `${args.join(' ')}: ${refused.stderr}`);
-        assert.match(refused.stderr, /grants\.db: the store is a seed.*where the seed is made/);
+        assert.match(refused.stderr, /grants\.db: the store is a seed.*where the seed is created/);
     }
     assert.equal((await run(seeded(), ['vault', 'status'], variables)).status, OK);
 });

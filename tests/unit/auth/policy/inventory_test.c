@@ -126,7 +126,7 @@ static const struct {
     {"E4",
      HEAD "\"groups\":{\"g\":{\"description\":\"another user\",\"members\":[\"user:ldap:x\"]}},\"rules\":[" R(
          "a", "allow", "\"group:g\"", S, TOOLS, "\"n\"", "") "]}",
-     NULL, NULL, "/groups/g: \"user:ldap:x\": no provider \"ldap\""},
+     NULL, NULL, "/groups/g: \"user:ldap:x\": provider \"ldap\" does not exist in the configuration"},
 };
 
 static void findings_of_an_inventory_match_the_table(void **state)

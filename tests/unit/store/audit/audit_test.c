@@ -1134,7 +1134,7 @@ static void a_damaged_or_foreign_audit_file_is_refused(void **state)
     assert_null(audit_open(loop, &(struct audit_config){.path = path, .queue = 10}, &err));
     assert_contains(err.detail, "anchor");
     assert_null(audit_open(loop, &(struct audit_config){.path = "/nowhere/at/all.db", .queue = 10}, &err));
-    assert_contains(err.detail, "/nowhere/at/all.db: its folder: No such file");
+    assert_contains(err.detail, "/nowhere/at/all.db: cannot access its folder: No such file");
     assert_null(audit_open(loop, &(struct audit_config){.path = path, .jsonl = "/nowhere/x", .queue = 10}, &err));
     assert_null(audit_reader_open("/nowhere/at/all.db", &(struct audit_filter){0}, &err));
     assert_contains(err.detail, "No such file");
