@@ -135,8 +135,10 @@ static bool read_key(struct catalogue *catalogue, struct err *err)
 static bool prepare(struct catalogue *catalogue, struct err *err)
 {
     for (size_t i = 0; i < SQL_COUNT_OF_ALL; i++)
-        if (!(catalogue->statements[i] = db_prepare(&catalogue->db, sql_of[i], err)))
+        if (!(catalogue->statements[i] = db_prepare(&catalogue->db, sql_of[i], err))) {
+            catalogue->db.damaged = true;  // its tables are others
             return false;
+        }
     return true;
 }
 
