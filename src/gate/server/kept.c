@@ -76,7 +76,7 @@ static void name_link(const struct link *link, struct kept_name *out)
 static bool is_kept(const struct link *link)
 {
     const struct gate *gate = link->gate;
-    return gate->catalogue && upstream_server(link->upstream)->isolation != SERVER_PER_SESSION &&
+    return gate->catalogue && !link->kept.ended && upstream_server(link->upstream)->isolation != SERVER_PER_SESSION &&
            (!link->kept.user || gate->tokens);
 }
 
@@ -253,6 +253,7 @@ void kept_sweep(struct gate *gate)
 void kept_end(struct link *link)
 {
     kept_save(link);
+    link->kept.ended = true;  // the requests that fail now report their lists once more
     list_remove(&link->kept.node);
     catalogue_find_cancel(&link->kept.find);
     grant_request_release(&link->kept.grants);
