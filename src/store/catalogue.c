@@ -1,7 +1,7 @@
 // Owns the catalogue cache: its file, its worker, and the bound on its size.
 //
 //     entry (tenant, server, user, digest) → value
-//         user     HMAC of the user, empty for everybody's
+//         user     HMAC of the user, empty if the entry is shared
 //         digest   HMAC of the server's configuration
 //         mac      HMAC of all the others: a row that was changed or moved is dropped
 //
@@ -83,7 +83,7 @@ struct catalogue_work {
     struct offload_job job;
     struct catalogue *catalogue;
     void (*run)(struct catalogue_work *work);
-    struct catalogue_find *find;  // NULL: nobody waits for it
+    struct catalogue_find *find;  // NULL: no lookup
     char *tenant, *server;
     unsigned char user[SECRET_MAC_BYTES], digest[SECRET_MAC_BYTES];
     size_t user_len;
@@ -135,8 +135,10 @@ static bool read_key(struct catalogue *catalogue, struct err *err)
 static bool prepare(struct catalogue *catalogue, struct err *err)
 {
     for (size_t i = 0; i < SQL_COUNT_OF_ALL; i++)
-        if (!(catalogue->statements[i] = db_prepare(&catalogue->db, sql_of[i], err)))
+        if (!(catalogue->statements[i] = db_prepare(&catalogue->db, sql_of[i], err))) {
+            catalogue->db.damaged = true;  // its tables are others
             return false;
+        }
     return true;
 }
 
@@ -280,7 +282,7 @@ static void drop(struct catalogue_work *work, const char *why)
     change(work->catalogue, bound(work, SQL_DROP));
 }
 
-// The row as it is in the file; false: there is none.
+// The row as it is in the file; false: not found.
 static bool read_row(struct catalogue_work *work, struct buf *value, unsigned char mac[SECRET_MAC_BYTES])
 {
     sqlite3_stmt *select = bound(work, SQL_GET);
@@ -314,7 +316,7 @@ static bool open_value(struct catalogue_work *work, struct buf *value)
     return ok;
 }
 
-// Why the row is not to be trusted; NULL: it is what was put.
+// Why the row is not to be trusted; NULL: it is authentic.
 static const char *find_damage(struct catalogue_work *work, struct buf *value, const unsigned char *mac)
 {
     unsigned char expected[SECRET_MAC_BYTES];

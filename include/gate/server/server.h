@@ -18,7 +18,7 @@ void link_start_server(const struct tenant *tenant, const char *server);
 void link_sweep_retired(struct gate *gate);
 void link_start_eager(struct gate *gate);  // servers that are to run all the time
 
-// ---- kept.c: what is kept of servers in the catalogue cache
+// ---- kept.c: lists of servers in the catalogue cache
 void kept_note(struct link *link, unsigned kinds);  // its lists were fetched, or found
 void kept_sweep(struct gate *gate);
 // The grants or the credential of this user have ended or are others: at one server, or at all (NULL).

@@ -122,12 +122,13 @@ struct link_kept {
     struct list node;  // in gate->kept
     struct catalogue_find find;
     struct grant_request grants;
-    char *user;             // whose entry it is; NULL: everybody's
+    char *user;             // the owner of the entry; NULL: it is shared
     int64_t login;          // that the user has, for a server that is used with a grant
-    int64_t renew_at_ms;    // when what was found is old (loop_now)
+    int64_t renew_at_ms;    // when the entry is no longer fresh (loop_now)
     int64_t save_after_ms;  // no earlier
     bool unsaved;           // the lists are others than those that are kept
     bool saved;             // since the link began
+    bool ended;             // the link is being closed
 };
 
 // How a server is used, see idle.c.

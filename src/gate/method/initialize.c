@@ -119,7 +119,7 @@ static enum phase_result begin(struct call *call)
     return PHASE_NEXT;
 }
 
-// What is kept of some server is still being read.
+// The catalogue cache has not answered yet for some server.
 static bool is_early(const struct call *call)
 {
     for (size_t i = 0; i < call->scope->link_count; i++)

@@ -1,14 +1,14 @@
-// Owns what is kept of servers in the catalogue cache: finding it for a new link, refreshing it in the background, saving and
-// forgetting it.
+// Owns the use of the catalogue cache: finding the entry of a new link, refreshing it in the background, saving and forgetting
+// entries.
 //
-// A link begins with a lookup, and callers wait until it has ended (source_await_kept). What is found counts as listed: no server is
+// A link begins with a lookup, and callers wait until it has ended (source_await_kept). A restored list counts as fetched: no server is
 // started for it until a call needs one, or the entry is older than catalogue.fresh. Then some caller must have asked for the
 // lists, and at most RENEWALS servers are refreshed at a time.
 //
 // Nothing of one user reaches another: an entry of a server with isolation `user` is found by that user alone, and sealed with a
 // key that the vault keeps. Without a store of grants, entries of users are not kept. With isolation `session` nothing is.
 // Where the server is used with a grant, the entry belongs to the login that it was fetched with: after a logout, or a login to
-// another account, it is not used, whoever deleted the grant. Guarded by tests/e2e/servers/kept.test.mjs.
+// another account, it is not used, also if another process deleted the grant. Guarded by tests/e2e/servers/kept.test.mjs.
 #include "auth/access/access.h"
 #include "auth/grant/vault.h"
 #include "base/log.h"
@@ -47,7 +47,7 @@ static void name_open(const struct gate *gate, const char *tenant, const struct 
                       struct kept_name *out)
 {
     *out = (struct kept_name){.sealing = {seal, unseal, {0}}};
-    if (gate->tokens) {  // so that the file alone does not allow guessing what is in the configuration
+    if (gate->tokens) {  // so that the file alone does not allow guessing secrets of the configuration
         buf_put(&out->configuration, grant_store_key(gate->tokens), VAULT_KEY_BYTES);
         secret_mac(grant_store_key(gate->tokens), VAULT_KEY_BYTES, span_of(SPACE), out->sealing.key);
     }
@@ -76,7 +76,7 @@ static void name_link(const struct link *link, struct kept_name *out)
 static bool is_kept(const struct link *link)
 {
     const struct gate *gate = link->gate;
-    return gate->catalogue && upstream_server(link->upstream)->isolation != SERVER_PER_SESSION &&
+    return gate->catalogue && !link->kept.ended && upstream_server(link->upstream)->isolation != SERVER_PER_SESSION &&
            (!link->kept.user || gate->tokens);
 }
 
@@ -98,10 +98,17 @@ static void restore(struct link *link, struct span text)
                  LOG_INT("fresh_for_s", left_ms / 1000));
 }
 
+// The next lists that are fetched are saved at once, also if they are the same.
+static void reset(struct link_kept *kept)
+{
+    kept->unsaved = kept->saved = false;
+    kept->save_after_ms = 0;
+}
+
 static void forget_link(struct link *link)
 {
     const char *server = upstream_server(link->upstream)->name;
-    link->kept.unsaved = link->kept.saved = false;
+    reset(&link->kept);
     if (is_kept(link))
         catalogue_forget_user(link->gate->catalogue, link->tenant->name, server, link->kept.user);
 }
@@ -193,6 +200,7 @@ static void save(struct link *link)
     link->kept.saved = true;
     link->kept.unsaved = link->usage.unsaved = false;
     link->kept.save_after_ms = loop_now(link->gate->loop) + SAVE_PAUSE_MS;
+    log_debug("server saved in the catalogue cache", LOG_STR("server", upstream_server(link->upstream)->name));
 }
 
 void kept_save(struct link *link)
@@ -245,6 +253,7 @@ void kept_sweep(struct gate *gate)
 void kept_end(struct link *link)
 {
     kept_save(link);
+    link->kept.ended = true;  // the requests that fail now report their lists once more
     list_remove(&link->kept.node);
     catalogue_find_cancel(&link->kept.find);
     grant_request_release(&link->kept.grants);
@@ -264,7 +273,7 @@ void kept_forget_user(struct gate *gate, const struct identity *who, const char 
         struct link *link = value;
         if (link->kept.user && strcmp(link->kept.user, user) == 0 && strcmp(link->tenant->name, who->tenant) == 0 &&
             (!server || strcmp(upstream_server(link->upstream)->name, server) == 0))
-            link->kept.unsaved = link->kept.saved = false;
+            reset(&link->kept);
     }
     catalogue_forget_user(gate->catalogue, who->tenant, server, user);
     free(user);

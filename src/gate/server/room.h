@@ -9,8 +9,8 @@ struct link *link_get(struct gate *gate, const struct server *server, struct ses
 void link_close(struct link *link, int64_t within_ms);
 // The key of the sharers.
 void link_put_key(const struct identity *who, const struct session *session, int isolation, struct buf *out);
-extern const char link_capabilities[];                           // what we declare to a server that serves everybody
-void kept_begin(struct link *link, const struct identity *who);  // looks for what is kept of a new link
+extern const char link_capabilities[];                           // declared to servers that sessions share
+void kept_begin(struct link *link, const struct identity *who);  // asks the catalogue cache
 void kept_save(struct link *link);                               // unless it is saved, or not complete
 void kept_end(struct link *link);
 // How long a server may be idle, by the average interval of its requests (0: not known), and whether it was used since it started.
