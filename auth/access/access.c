@@ -492,7 +492,7 @@ void access_renew(struct access *access, unsigned version, struct access_wait *w
     list_append(&access->waiting, &wait->node);
     access->refused = true;
     if (access->spec.mode == ACCESS_STATIC) {
-        (void)err_set(&access->outcome, ERR_UNAVAILABLE, "server \"%s\" refuses the configured token",
+        (void)err_set(&access->outcome, ERR_UNAVAILABLE, "server \"%s\" refuses the configured token; replace it",
                       access->server_name);
         tell(access);
     } else if (version != access->version && access->state == STATE_HELD) {  // the token was already replaced
@@ -633,7 +633,7 @@ void access_refused(const struct access *access, bool scope, struct err *err)
     if (access->spec.mode == ACCESS_STATIC)
         (void)err_set(err, ERR_LOGIN, "server \"%s\" %s", name,
                       scope ? "requires a token with more scope than the configured one"
-                            : "refuses the configured token");
+                            : "refuses the configured token; replace it");
     else if (access_options_mode_asks(access->spec.mode) && scope)
         (void)err_set(
             err, ERR_LOGIN,

@@ -74,7 +74,7 @@ static void add_own(struct assertion_keys *keys, struct entry *entry)
     const char *pem = signing_key_read(options->key_file, &entry->arena, &key->unusable);
     json_t *jwk = pem ? jwk_export_pem(pem, options->key_id, options->algorithm) : NULL;
     if (pem && !jwk) {
-        (void)err_set(&key->unusable, ERR_CONFIG, "%s: not a PEM key for %s", options->key_file, options->algorithm);
+        (void)err_set(&key->unusable, ERR_CONFIG, "%s: is not a PEM key for %s", options->key_file, options->algorithm);
         return;
     }
     if (!jwk)
@@ -83,7 +83,7 @@ static void add_own(struct assertion_keys *keys, struct entry *entry)
     if (publish(keys, jwk))
         key->sign.pem = pem;
     else
-        (void)err_set(&key->unusable, ERR_CONFIG, "%s: another key has the key_id \"%s\"", options->key_file,
+        (void)err_set(&key->unusable, ERR_CONFIG, "%s: another key already has the key_id \"%s\"", options->key_file,
                       key->sign.id);
 }
 
@@ -94,11 +94,11 @@ static void add_other(struct assertion_keys *keys, const char *id, const char *p
     const char *pem = signing_key_read_public(path, &arena, &err);
     json_t *jwk = pem ? jwk_export_pem(pem, id, NULL) : NULL;
     if (pem && !jwk)
-        (void)err_set(&err, ERR_CONFIG, "%s: not a PEM key", path);
+        (void)err_set(&err, ERR_CONFIG, "%s: is not a PEM key", path);
     if (jwk && !publish(keys, jwk))
-        (void)err_set(&err, ERR_CONFIG, "%s: another key has the id \"%s\"", path, id);
+        (void)err_set(&err, ERR_CONFIG, "%s: another key already has the id \"%s\"", path, id);
     if (err.code)
-        log_error("could not publish a key", LOG_STR("id", id), LOG_STR("detail", err.detail));
+        log_error("cannot publish a key", LOG_STR("id", id), LOG_STR("detail", err.detail));
     arena_release(&arena);
 }
 

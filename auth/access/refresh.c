@@ -81,7 +81,8 @@ static void use_registration(struct access *access, const struct registration *f
 {
     const struct secret *secret = found ? registration_secret(found, access->client.id) : NULL;
     if (!secret) {
-        access_need_login(access, "the client that the grant was issued to is not known any more");
+        access_need_login(access,
+                          "the registration of the client that the grant was issued to does not exist any more");
         return;
     }
     access->client.secret = arena_copy(&access->arena, secret_span(secret));
@@ -137,7 +138,8 @@ static void find_client(struct access *access)
         access->request.on_done = on_client;
         grant_store_registration_find(access->spec.store, &key, &access->request);
     } else if (!access_options_is_client_of(options, old)) {
-        access_need_login(access, "the client that the grant was issued to is not known any more");
+        access_need_login(access,
+                          "the registration of the client that the grant was issued to does not exist any more");
     } else {
         access->client.secret = options->client_secret;
         access->client.key_alg = options->signing_algorithm;
@@ -301,7 +303,7 @@ static void on_saved(struct grant_lease *held)
         return;
     }
     if (held->answer == GRANT_STORE_FAILED)  // F10: the token is used, but a restart loses it until it is written
-        log_error("could not store a refreshed token; retrying", LOG_STR("server", access->server_name),
+        log_error("cannot store a refreshed token; retrying", LOG_STR("server", access->server_name),
                   LOG_STR("detail", held->err.detail));
     if (access->saving != SAVING_END)  // otherwise the user has logged in while the old grant was refused
         access_note_refresh(access, NULL);

@@ -17,8 +17,8 @@ static bool read_all(BIO *file, const char *path, struct err *err)
     bool ended = ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
     ERR_clear_error();  // otherwise the next TLS connection would report these errors as its own
     if (!count)
-        return err_set(err, ERR_CONFIG, "%s: no PEM certificate in it", path);
-    return ended || err_set(err, ERR_CONFIG, "%s: certificate %zu in it is broken", path, count + 1);
+        return err_set(err, ERR_CONFIG, "%s: does not contain a PEM certificate", path);
+    return ended || err_set(err, ERR_CONFIG, "%s: certificate %zu is malformed", path, count + 1);
 }
 
 bool trust_check(const char *path, struct err *err)
@@ -27,7 +27,7 @@ bool trust_check(const char *path, struct err *err)
     if (stat(path, &is) != 0)
         return err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
     if (!S_ISREG(is.st_mode))
-        return err_set(err, ERR_CONFIG, "%s: not a PEM file; name one", path);
+        return err_set(err, ERR_CONFIG, "%s: is not a regular file; give the path of a PEM file", path);
     BIO *file = BIO_new_file(path, "r");
     int problem = errno;
     if (!file) {

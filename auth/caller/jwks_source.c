@@ -152,7 +152,7 @@ static void take_metadata(struct jwks_source *source)
     if (!issuer || strcmp(issuer, source->issuer) != 0)
         failed(source, tree ? "the issuer's metadata name another issuer" : err.detail);
     else if (!uri || !http_url_valid(uri) || !jwks_source_may_fetch(uri, source->issuer))
-        failed(source, "the issuer's metadata do not name a jwks_uri that may be fetched");
+        failed(source, "the issuer's metadata do not contain a jwks_uri that the gateway may fetch");
     else {
         source->uri = mem_string(uri);
         source->discovered = true;
@@ -180,10 +180,15 @@ static void on_done(void *arg, const struct err *err)
 {
     struct jwks_source *source = arg;
     source->transfer = NULL;
-    if (err)
-        failed(source, source->body.overflow ? "the document is too large" : err->detail);
-    else if (source->status != 200)
-        failed(source, "the response status is not 200");
+    struct err problem = {0};
+    if (!err && source->status != 200)
+        (void)err_set(&problem, ERR_UNAVAILABLE, "the server answered HTTP %d", source->status);
+    else if (err && source->body.overflow)
+        (void)err_set(&problem, ERR_UNAVAILABLE, "the document is larger than %zu bytes", source->body.max);
+    else if (err)
+        problem = *err;
+    if (problem.code)
+        failed(source, problem.detail);
     else if (source->discovering)
         take_metadata(source);
     else

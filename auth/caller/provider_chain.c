@@ -102,7 +102,7 @@ static enum provider_verdict refuse(const struct chain_link *link, enum provider
     switch (verdict) {
     case PROVIDER_MALFORMED:
         (void)err_set(err, ERR_BAD_FRAMING,
-                      "provider %s: identity headers that are duplicated, misspelt or not from a trusted proxy",
+                      "provider %s: the identity headers are duplicated, misspelled or not from a trusted proxy",
                       link->name);
         break;
     case PROVIDER_SCOPE:

@@ -150,11 +150,11 @@ static bool same_text(const char *a, const char *b) { return a == b || (a && b &
 static const char *clash(const struct provider_config *first, const struct provider_config *second)
 {
     if (first->type == second->type && !provider_table[first->type].many)
-        return "a second provider of the type";
+        return "only one provider may have the type";
     if (strcmp(provider_name(first), provider_name(second)) == 0)
-        return "a second provider of the same name; give it a `name` of its own, beside the type";
+        return "another provider has the same name; give this one a `name` of its own, beside the type";
     if (first->issuer && same_text(first->issuer, second->issuer))
-        return "a second provider for the same issuer, of the type";
+        return "another provider has the same issuer and the type";
     return NULL;
 }
 

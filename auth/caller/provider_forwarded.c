@@ -75,10 +75,11 @@ bool provider_forwarded_check(const struct provider_config *config, const struct
         remote = remote || !is_local(&network);
     }
     if (config->secret && strlen(config->secret) < SECRET_MIN)
-        return err_set(err, ERR_CONFIG, "%s: %s/secret: at least %d characters", place->file, place->path, SECRET_MIN);
+        return err_set(err, ERR_CONFIG, "%s: %s/secret: must have at least %d characters", place->file, place->path,
+                       SECRET_MIN);
     if (remote && !config->secret && !names)
         return err_set(err, ERR_CONFIG,
-                       "%s: %s/secret: a proxy beyond loopback must also show a secret or a client certificate "
+                       "%s: %s/secret: a proxy beyond loopback must also present a secret or a client certificate "
                        "(certificate_names)",
                        place->file, place->path);
     return true;

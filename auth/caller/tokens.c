@@ -268,7 +268,7 @@ static bool check_entry(void *object, const struct option_place *place, struct e
 static bool check_unique(const struct map *seen, struct span key, const struct option_place *place, struct err *err)
 {
     const struct caller_token *other = map_find(seen, key);
-    return !other || err_set(err, ERR_CONFIG, "%s: %s: is also that of an earlier token, for subject \"%s\"",
+    return !other || err_set(err, ERR_CONFIG, "%s: %s: is already used by an earlier token, of subject \"%s\"",
                              place->file, place->path, other->subject);
 }
 
@@ -344,8 +344,8 @@ static bool check_text(const char *text, const char *file, struct buf *path, str
     const char *where = path->len ? buf_text(path) : "/";
     if (holds_token(text))
         return err_set(err, ERR_CONFIG,
-                       "%s: %s: holds a token in plain text; only its SHA-256 belongs here, and a token that was "
-                       "written down must be replaced",
+                       "%s: %s: contains a token in plain text; store only its SHA-256, and replace the token, because "
+                       "it may have been read",
                        file, where);
     if (strstr(text, "${"))  // the tables would expand it, and saving would write the value to the file
         return err_set(err, ERR_CONFIG,

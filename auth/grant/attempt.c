@@ -96,7 +96,7 @@ struct attempt *attempt_decode(struct span bytes, int64_t generation, struct err
         attempt->role_count >= 0 && attempt->role_count <= (int64_t)bytes.len)
         return attempt;
     if (ok)
-        (void)err_set(err, ERR_SYSTEM, "a stored login is damaged");
+        (void)err_set(err, ERR_SYSTEM, "a stored login is damaged; log in again");
     attempt_free(attempt);
     return NULL;
 }

@@ -84,7 +84,7 @@ bool fields_decode(const struct field *table, struct span bytes, void *object, s
         ok = !field || set(field, span_make(bytes.at + HEAD_BYTES, len), object);
         bytes = span_after(bytes, HEAD_BYTES + len);
     }
-    return ok || err_set(err, ERR_SYSTEM, "a stored object is damaged, or of a later version");
+    return ok || err_set(err, ERR_SYSTEM, "a stored object is damaged, or was written by a later version");
 }
 
 void fields_copy(const struct field *table, const void *from, void *to)

@@ -107,8 +107,8 @@ bool grant_fresh(const struct grant *grant, int64_t now, int64_t margin)
 void grant_damaged(const struct grant *grant, const struct err *problem, struct err *out)
 {
     (void)err_set(out, ERR_SYSTEM,
-                  "the grant of %.80s at %.120s cannot be opened: %.200s; 'postern connections --purge --issuer "
-                  "%.120s' removes it",
+                  "the grant of %.80s at %.120s cannot be opened: %.200s; remove it with 'postern connections --purge "
+                  "--issuer %.120s'",
                   grant->user, grant->issuer, problem->detail, grant->issuer);
 }
 

@@ -76,7 +76,7 @@ static void release_lease(struct grant_lease_work *work, struct record_store *re
 {
     struct err err = {0};
     if (work->holds && record_lease_release(records, key_of(work), &work->held, &err) == RECORD_FAILED)
-        log_warn("could not release a lease; it will expire", LOG_STR("problem", err.detail));
+        log_warn("cannot release a lease; it will expire", LOG_STR("problem", err.detail));
     work->holds = false;
 }
 
@@ -224,7 +224,7 @@ static void on_saved(struct grant_lease_work *work)
     }
     if (work->answer == GRANT_STORE_FAILED) {
         if (first)
-            log_error("could not store a refreshed token; keeping it in memory and retrying",
+            log_error("cannot store a refreshed token; keeping it in memory and retrying",
                       LOG_STR("problem", work->err.detail));
         work->store->unsaved += first;
         work->store->unsaved_why = work->err;

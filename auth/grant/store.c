@@ -280,7 +280,7 @@ uint64_t grant_store_version(const struct grant_store *store) { return store->ve
 static void run_sweep(struct grant_work *work, struct record_store *records)
 {
     if (!grant_record_sweep(work->store->vault, records, clock_wall_s(), &work->err))
-        log_warn("could not remove dead grants; retrying in an hour", LOG_STR("problem", work->err.detail));
+        log_warn("cannot remove dead grants; retrying in an hour", LOG_STR("problem", work->err.detail));
 }
 
 // F12: at startup, and every hour while a gateway runs.

@@ -68,7 +68,7 @@ static void refresh(struct vault *vault)
     }
     vault_ring_free(ring);
     if (!vault->complained)
-        log_error("could not reload the vault's keys; the previous keys stay in use", LOG_STR("problem", err.detail));
+        log_error("cannot reload the vault's keys; the previous keys stay in use", LOG_STR("problem", err.detail));
     vault->complained = true;
 }
 
@@ -157,7 +157,7 @@ bool vault_unseal(struct vault *vault, struct record_name name, struct span seal
     struct buf associated = {0};
     const unsigned char *bytes = (const unsigned char *)sealed.at;
     if (sealed.len < VAULT_OVERHEAD || sealed.len > RECORD_VALUE_MAX || bytes[0] != FORMAT)
-        return err_set(err, ERR_SYSTEM, "a sealed record is truncated, or in a format of a later version");
+        return err_set(err, ERR_SYSTEM, "a sealed record is truncated, or was written by a later version");
     const struct vault_ring_key *key = find_key(vault, bytes + 1, err);
     if (!key)
         return false;
@@ -171,7 +171,8 @@ bool vault_unseal(struct vault *vault, struct record_name name, struct span seal
     if (!ok)
         secret_wipe(out->at, out->room);
     out->len = ok ? sealed.len - VAULT_OVERHEAD : 0;
-    return ok || err_set(err, ERR_SYSTEM, "a sealed record was changed, or moved from another place");
+    return ok ||
+           err_set(err, ERR_SYSTEM, "a sealed record is not authentic: it was modified, or moved from another key");
 }
 
 // ---- opening --------------------------------------------------------------------------------
@@ -369,7 +370,8 @@ static bool keep_lease(struct resealing *resealing)
     enum record_answer ours =
         record_lease_renew(resealing->records, span_of(ROTATION_LEASE), &resealing->lease, resealing->err);
     if (ours == RECORD_NO)
-        (void)err_set(resealing->err, ERR_SYSTEM, "another rotation has taken over");
+        (void)err_set(resealing->err, ERR_SYSTEM,
+                      "another rotation has taken over the lease; run this again when it has finished");
     return ours == RECORD_YES;
 }
 
@@ -465,7 +467,8 @@ static bool rotate(struct resealing *resealing, struct vault_rotation *out)
                            "was changed",
                            status.keys[i].records, status.keys[i].id, vault->place.name);
     if (status.foreign)
-        return err_set(resealing->err, ERR_SYSTEM, "%zu records are damaged or of a later version; nothing was changed",
+        return err_set(resealing->err, ERR_SYSTEM,
+                       "%zu records are damaged, or were written by a later version; nothing was changed",
                        status.foreign);
     if (vault->place.source == VAULT_RING_FILE && !renew_ring(vault, &status, out, resealing->err))
         return false;
@@ -490,7 +493,7 @@ bool vault_rotate(struct vault *vault, struct record_store *records, struct vaul
     bool ok = rotate(&resealing, out);
     struct err ignored;
     if (record_lease_release(records, span_of(ROTATION_LEASE), &resealing.lease, &ignored) == RECORD_FAILED)
-        log_warn("could not release the lease of the rotation; it will expire", LOG_STR("problem", ignored.detail));
+        log_warn("cannot release the lease of the rotation; it will expire", LOG_STR("problem", ignored.detail));
     return ok;
 }
 

@@ -115,7 +115,7 @@ static bool parse(struct span text, const char *name, struct vault_ring *ring, s
     while (next_word(&text, &word)) {
         struct vault_ring_key *key = &ring->keys[ring->count];
         if (ring->count == VAULT_KEYS_MAX)
-            return err_set(err, ERR_CONFIG, "%s: more than %d keys", name, VAULT_KEYS_MAX);
+            return err_set(err, ERR_CONFIG, "%s: contains more than %d keys", name, VAULT_KEYS_MAX);
         if (!read_key(word, key))
             return err_set(err, ERR_CONFIG,
                            "%s: key %zu is not 32 bytes in base64 (make one with: openssl rand -base64 32)", name,
@@ -125,7 +125,7 @@ static bool parse(struct span text, const char *name, struct vault_ring *ring, s
         ring->count++;
     }
     return ring->count ||
-           err_set(err, ERR_CONFIG, "%s: contains no key (make one with: openssl rand -base64 32)", name);
+           err_set(err, ERR_CONFIG, "%s: does not contain a key (make one with: openssl rand -base64 32)", name);
 }
 
 // ---- reading --------------------------------------------------------------------------------
@@ -202,14 +202,14 @@ bool vault_ring_locate(const struct vault_config *config, struct vault_ring_plac
 static bool check_rights(const struct vault_ring_place *place, const struct stat *is, struct err *err)
 {
     if (!S_ISREG(is->st_mode))
-        return err_set(err, ERR_CONFIG, "%s: not a file", place->name);
+        return err_set(err, ERR_CONFIG, "%s: is not a regular file", place->name);
     if (place->source == VAULT_RING_CREDENTIAL)
         return true;
     if (is->st_uid != geteuid() && is->st_uid != 0)
-        return err_set(err, ERR_CONFIG, "%s: belongs to another user (uid %ld); chown it", place->name,
-                       (long)is->st_uid);
+        return err_set(err, ERR_CONFIG, "%s: is owned by another user (uid %ld); change its owner with chown",
+                       place->name, (long)is->st_uid);
     if (is->st_mode & (S_IRWXG | S_IRWXO))
-        return err_set(err, ERR_CONFIG, "%s: others may use it (mode %03o); chmod 600 %s", place->name,
+        return err_set(err, ERR_CONFIG, "%s: is accessible to other users (mode %03o); run 'chmod 600 %s'", place->name,
                        (unsigned)is->st_mode & 0777, place->name);
     return true;
 }
@@ -225,14 +225,14 @@ static bool read_file(struct vault_ring_place *place, struct vault_ring *ring, s
         int problem = errno;
         if (fd >= 0)
             close(fd);
-        return err_set(err, ERR_CONFIG, "%s: the vault's key cannot be read: %s", place->name, strerror(problem));
+        return err_set(err, ERR_CONFIG, "%s: cannot read the vault's keys: %s", place->name, strerror(problem));
     }
     bool ok = check_rights(place, &is, err);
     while (ok && len < sizeof text && (got = read(fd, text + len, sizeof text - len)) > 0)
         len += (size_t)got;
     close(fd);
     if (ok && (got < 0 || len == sizeof text))
-        ok = err_set(err, ERR_CONFIG, "%s: not a ring of keys", place->name);
+        ok = err_set(err, ERR_CONFIG, "%s: cannot be read, or is too large for a ring of keys", place->name);
     ok = ok && parse(span_make(text, len), place->name, ring, err);
     secret_wipe(text, sizeof text);
     if (ok)
@@ -269,14 +269,14 @@ static bool read_descriptor(const struct vault_ring_place *place, struct vault_r
     struct stat is;
     int fd;
     if (!descriptor_of(place->name, &fd) || fstat(fd, &is) != 0)
-        return err_set(err, ERR_CONFIG, "%s: the vault's key cannot be read: %s", place->name, strerror(errno));
+        return err_set(err, ERR_CONFIG, "%s: cannot read the vault's keys: %s", place->name, strerror(errno));
     bool file = S_ISREG(is.st_mode);
     while (len < sizeof text && (got = file ? pread(fd, text + len, sizeof text - len, (off_t)len)
                                             : read(fd, text + len, sizeof text - len)) > 0)
         len += (size_t)got;
     bool ok = got >= 0 && len < sizeof text && (file || keep_readable(fd, span_make(text, len)));
     if (!ok)
-        (void)err_set(err, ERR_CONFIG, "%s: not a ring of keys", place->name);
+        (void)err_set(err, ERR_CONFIG, "%s: cannot be read, or is too large for a ring of keys", place->name);
     ok = ok && parse(span_make(text, len), place->name, ring, err);
     secret_wipe(text, sizeof text);
     return ok;

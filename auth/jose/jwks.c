@@ -102,12 +102,13 @@ const struct jwk *jwks_select(const struct jwks *keys, const char *kid, const st
         return found;
     if (*unknown)
         (void)err_set(err, ERR_UNAUTHENTICATED, "token: %s",
-                      keys ? "no key of the issuer has its kid" : "the keys of the issuer are not known yet");
+                      keys ? "its kid does not match a key of the issuer"
+                           : "the keys of the issuer were not fetched yet");
     else if (fit == 0)
-        (void)err_set(err, ERR_UNAUTHENTICATED, "token: no key%s is for %s", kid ? " with its kid" : "",
+        (void)err_set(err, ERR_UNAUTHENTICATED, "token: the issuer has no key%s for %s", kid ? " with its kid" : "",
                       algorithm->name);
     else
-        (void)err_set(err, ERR_UNAUTHENTICATED, "token: %zu keys fit %s", fit,
+        (void)err_set(err, ERR_UNAUTHENTICATED, "token: %zu keys match %s", fit,
                       kid ? "and have the same kid" : "and the token has no kid");
     return NULL;
 }

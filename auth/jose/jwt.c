@@ -105,7 +105,7 @@ static bool read_header(struct jwt *jwt, struct err *err)
     if (kid && !jwt->kid)
         return refuse(err, "kid is not a string");
     if (json_object_get(jwt->header, "crit"))
-        return refuse(err, "it has critical extensions (crit)");
+        return refuse(err, "critical extensions (crit) are not supported");
     if (type && (!json_is_string(type) ||
                  (strcasecmp(json_string_value(type), "JWT") != 0 && !is_access_token(json_string_value(type)))))
         return refuse(err, "typ is neither JWT nor at+jwt");
@@ -119,7 +119,7 @@ bool jwt_parse(struct span token, struct jwt *out, struct err *err)
     if (token.len > JWT_TOKEN_MAX)
         return refuse(err, "longer than %zu bytes", JWT_TOKEN_MAX);
     if (!split(token, part))
-        return refuse(err, "not three segments that are not empty");
+        return refuse(err, "not three non-empty segments");
     out->text = span_make(token.at, part[0].len + 1 + part[1].len);
     bool ok = secret_decode(&out->signature, part[2]) || refuse(err, "the signature is not base64url");
     ok = ok && (out->header = parse_part(part[0], "token header", err)) && read_header(out, err) &&
@@ -173,7 +173,7 @@ static bool check_times(const json_t *payload, int64_t skew, int64_t now, int64_
     if (!read_time(payload, "exp", &exp) || !read_time(payload, "nbf", &nbf) || !read_time(payload, "iat", &iat))
         return refuse(err, "exp, nbf or iat is not a number");
     if (exp > TIME_MAX_SECONDS)
-        return refuse(err, "exp is not a date");
+        return refuse(err, "exp is out of range");
     *expires = exp + skew;
     if (now >= *expires)
         return refuse(err, "expired");
@@ -202,7 +202,7 @@ static bool check_audience(const json_t *payload, char *const *audiences, struct
             return refuse(err, "aud has a member that is not a string");
         found = found || is_audience(item, audiences);
     }
-    return found || refuse(err, "it is for another audience");
+    return found || refuse(err, "issued for another audience");
 }
 
 static bool check_claims(const struct jwt_rules *rules, const struct jwt *jwt, int64_t now, struct jwt_claims *out,
@@ -210,7 +210,7 @@ static bool check_claims(const struct jwt_rules *rules, const struct jwt *jwt, i
 {
     const json_t *subject = json_object_get(jwt->payload, "sub");
     if (!jwt->issuer || strcmp(jwt->issuer, rules->issuer) != 0)
-        return refuse(err, "it is of another issuer");
+        return refuse(err, "issued by another issuer");
     if (!check_audience(jwt->payload, rules->audiences, err) ||
         !check_times(jwt->payload, rules->skew, now, &out->expires, err))
         return false;
@@ -252,7 +252,8 @@ enum jwt_outcome jwt_verify(const struct jwt_rules *rules, const struct jwks *ke
     const struct jwk_algorithm *algorithm = check_header(rules, &jwt, err);
     if (algorithm && check_claims(rules, &jwt, now, out, err)) {
         const struct jwk *jwk = jwks_select(keys, jwt.kid, algorithm, &unknown, err);
-        ok = jwk && (jwk_verify(jwk, algorithm, jwt.text, buf_span(&jwt.signature)) || refuse(err, "bad signature"));
+        ok = jwk && (jwk_verify(jwk, algorithm, jwt.text, buf_span(&jwt.signature)) ||
+                     refuse(err, "the signature is not valid"));
     }
     if (ok)
         out->tree = json_incref(jwt.payload);

@@ -22,9 +22,10 @@ static const char *read_key(const char *path, bool secret, struct arena *arena, 
     if (got < 0)
         (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
     else if (secret && about.st_mode & 077)
-        (void)err_set(err, ERR_CONFIG, "%s: other users can read this private key: chmod 600 it", path);
+        (void)err_set(err, ERR_CONFIG, "%s: other users can read this private key; change its mode with chmod 600",
+                      path);
     else if (got == 0 || got == sizeof text)
-        (void)err_set(err, ERR_CONFIG, "%s: not a PEM key", path);
+        (void)err_set(err, ERR_CONFIG, "%s: is not a PEM key", path);
     else
         key = arena_copy(arena, span_make(text, (size_t)got));
     secret_wipe(text, sizeof text);
@@ -67,7 +68,8 @@ bool signing_key_sign(const struct signing_key *key, json_t *claims, struct buf 
     free(said);
     jwt_free(jwt);
     if (!text)
-        return err_set(err, ERR_CONFIG, "cannot sign with the private key: is it a PEM key for %s?", key->algorithm);
+        return err_set(err, ERR_CONFIG, "cannot sign with the private key; it must be a PEM key for %s",
+                       key->algorithm);
     buf_put_text(out, text);
     free(text);
     return true;

@@ -207,7 +207,8 @@ static bool check_idp(const struct access_options *options, const struct option_
                        "mode has them",
                        place->file, place->path);
     if (options->mode == ACCESS_ENTERPRISE && access_options_takes_caller(options) && !idp->issuer)
-        return err_set(err, ERR_CONFIG, "%s: %s/idp/issuer: needed to know which callers' tokens may go there",
+        return err_set(err, ERR_CONFIG,
+                       "%s: %s/idp/issuer: required, because only tokens of that issuer or for it are sent there",
                        place->file, place->path);
     for (size_t i = 0; i < 2; i++)
         if (urls[i] && !oauth_url_secure(urls[i]))
@@ -226,8 +227,8 @@ static bool check_subject(const struct access_options *options, const struct opt
                        place->file, place->path);
     if ((wanted && !caller) != (options->subject_token_file != NULL))
         return err_set(err, ERR_CONFIG,
-                       "%s: %s: a \"subject_token_file\" and mode \"workload\", \"token_exchange\" or \"enterprise\" "
-                       "belong together, unless \"subject\" is \"caller\"",
+                       "%s: %s: modes \"workload\", \"token_exchange\" and \"enterprise\" require a "
+                       "\"subject_token_file\" unless \"subject\" is \"caller\", and no other mode accepts one",
                        place->file, place->path);
     if (wanted && !options->client_id)
         return err_set(err, ERR_CONFIG, "%s: %s: mode \"%s\" needs a client_id", place->file, place->path,
@@ -243,8 +244,8 @@ static bool check(void *object, const struct option_place *place, struct err *er
     const struct access_options *options = object;
     const char *host = options->callback_host;
     if ((options->mode == ACCESS_STATIC) != (options->token != NULL))
-        return err_set(err, ERR_CONFIG, "%s: %s: mode \"static\" and a \"token\" belong together", place->file,
-                       place->path);
+        return err_set(err, ERR_CONFIG, "%s: %s: mode \"static\" requires a \"token\", and no other mode accepts one",
+                       place->file, place->path);
     if (options->mode == ACCESS_CLIENT &&
         (!options->client_id || (!options->client_secret && !options->private_key_file)))
         return err_set(
@@ -257,7 +258,8 @@ static bool check(void *object, const struct option_place *place, struct err *er
         return err_set(err, ERR_CONFIG, "%s: %s/client_metadata_url: must be an https:// URL", place->file,
                        place->path);
     if (strcmp(host, "127.0.0.1") != 0 && strcmp(host, "localhost") != 0 && strcmp(host, "::1") != 0)
-        return err_set(err, ERR_CONFIG, "%s: %s/callback_host: 127.0.0.1, localhost or ::1", place->file, place->path);
+        return err_set(err, ERR_CONFIG, "%s: %s/callback_host: must be 127.0.0.1, localhost or ::1", place->file,
+                       place->path);
     for (char *const *block = options->allow_addresses; block && *block; block++)
         if (!address_block_valid(*block))
             return err_set(err, ERR_CONFIG, "%s: %s/allow_addresses: \"%s\" is not a block of addresses", place->file,

@@ -64,7 +64,7 @@ static enum flow_state choose_client(struct login_flow *flow)
                                                         : flow_end(flow, LOGIN_END_REGISTRATION, &err);
     if (document && !(flow->retried & FLOW_NO_DOCUMENT)) {
         flow->authorization.client = (struct oauth_client){.id = document};
-        flow_note(flow, "client id is the document", document, 0);
+        flow_note(flow, "using the client metadata document as the client id", document, 0);
         return flow_ask_user(flow);
     }
     if (flow->authorization.server.registration_endpoint)
@@ -133,7 +133,7 @@ static void note_decisions(struct login_flow *flow)
     const char *client = options->client_id                                        ? "the configured client"
                          : server->takes_documents && options->client_metadata_url ? "a metadata document"
                          : server->registration_endpoint                           ? "registered when needed"
-                                                                                   : "none: set client_id";
+                                                                                   : "not available: set client_id";
     flow_note(flow, "client:", client, 0);
     flow_note(flow, "resource:", authorization->resource ? authorization->resource : "(not sent)", 0);
     flow_note(flow, "scope:", authorization->scope ? authorization->scope : "(not sent)", 0);

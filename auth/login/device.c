@@ -83,7 +83,7 @@ bool login_device_on_poll(struct login_flow *flow, enum flow_state *next)
         *next = FLOW_WAITING;
         return true;
     }
-    json_t *tree = oauth_document_parse(buf_span(&flow->fetch.body), "token answer", &ignored);
+    json_t *tree = oauth_document_parse(buf_span(&flow->fetch.body), "token response", &ignored);
     const char *error = oauth_document_string(tree, "error");
     bool slower = error && strcmp(error, "slow_down") == 0;
     bool pending = error && strcmp(error, "authorization_pending") == 0;

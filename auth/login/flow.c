@@ -194,7 +194,7 @@ enum oauth_callback_kind login_flow_callback(struct login_flow *flow, const stru
                                              struct err *err)
 {
     if (flow->state != FLOW_AUTHORIZING) {
-        (void)err_set(err, ERR_INVALID_REQUEST, "ignored a callback: no login waits for one");
+        (void)err_set(err, ERR_INVALID_REQUEST, "ignored a callback: no login is in progress");
         return OAUTH_CALLBACK_STRANGE;
     }
     enum oauth_callback_kind kind = oauth_authorization_callback(&flow->authorization, callback, err);

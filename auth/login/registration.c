@@ -106,10 +106,11 @@ enum flow_state login_registration_on_grants(struct login_flow *flow)
         return make_new(flow);
     if (!wants_new(flow))
         return use_stored(flow);
-    (void)err_set(&err, ERR_UNAVAILABLE,
-                  "authorization server \"%.150s\" does not know our client any more, and %zu grants were given to "
-                  "it: 'postern connections --purge --issuer' removes them, and the next login registers a new client",
-                  flow->authorization.server.issuer, bound);
+    (void)err_set(
+        &err, ERR_UNAVAILABLE,
+        "authorization server \"%.150s\" does not know the gateway's client any more, and %zu grants were issued to "
+        "that client: remove them with 'postern connections --purge --issuer'; the next login registers a new client",
+        flow->authorization.server.issuer, bound);
     return flow_end(flow, LOGIN_END_REGISTRATION, &err);
 }
 
@@ -131,7 +132,10 @@ enum flow_state login_registration_on_claimed(struct login_flow *flow)
         return FLOW_REGISTERING;
     }
     if (conflict && flow->stored && !wants_new(flow) && take(flow, flow->stored)) {
-        flow_note(flow, "using the suspect client, because no other can be registered now", NULL, 0);
+        flow_note(flow,
+                  "using a client that the authorization server may have deleted, because no other client can be "
+                  "registered now",
+                  NULL, 0);
         return flow_ask_user(flow);
     }
     if (!flow->patience_ends)

@@ -77,7 +77,8 @@ static void revoke(struct login_revocation *revocation)
 static void end_unproven(struct login_revocation *revocation)
 {
     struct err err;
-    (void)err_set(&err, ERR_CONFIG, "the client that the grant at \"%.200s\" was issued to is not known any more",
+    (void)err_set(&err, ERR_CONFIG,
+                  "the registration of the client that the grant at \"%.200s\" was issued to does not exist any more",
                   revocation->spec.grant->issuer);
     end(revocation, &err);
 }

@@ -13,8 +13,10 @@ static bool take_callers(struct login_flow *flow, struct err *err)
     const char *to = options->mode == ACCESS_ENTERPRISE ? options->idp.issuer : flow->authorization.server.issuer;
     flow->subject = flow->spec.subject;
     return login_subject_token_may_go(flow->subject, to) ||
-           err_set(err, ERR_LOGIN, "the caller's token is neither from nor for \"%.200s\", which would exchange it",
-                   to);
+           err_set(
+               err, ERR_LOGIN,
+               "the caller's token cannot be exchanged at \"%.200s\", which neither issued it nor is named in its aud",
+               to);
 }
 
 static bool take_file(struct login_flow *flow, struct err *err)

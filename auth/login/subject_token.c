@@ -42,7 +42,7 @@ const char *login_subject_token_read(const char *path, struct arena *arena, stru
     if (got < 0)
         (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
     else if ((size_t)got == SUBJECT_MAX || !is_token(said))
-        (void)err_set(err, ERR_CONFIG, "%s: not a token", path);
+        (void)err_set(err, ERR_CONFIG, "%s: does not contain a token", path);
     else
         token = arena_copy(arena, said);
     secret_wipe(text, SUBJECT_MAX);

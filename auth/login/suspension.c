@@ -133,7 +133,7 @@ static bool take(struct login_flow *flow, const struct frozen *frozen, const cha
                  frozen->verifier.len < sizeof authorization->verifier && strlen(state) < sizeof authorization->state &&
                  frozen->client_method >= 0 && frozen->client_method < OAUTH_METHODS;
     if (!whole)
-        return err_set(err, ERR_SYSTEM, "a stored login is damaged");
+        return err_set(err, ERR_SYSTEM, "a stored login is damaged; log in again");
     if (!flow->spec.redirect_uri)
         flow->spec.redirect_uri = own(flow, frozen->redirect_uri);
     if (strcmp(frozen->redirect_uri, flow->spec.redirect_uri) != 0)

@@ -97,7 +97,7 @@ static bool check_iss(const struct oauth_authorization *authorization, const cha
         return !authorization->server.answers_iss ||
                err_set(err, ERR_UPSTREAM_INVALID,
                        "the authorization response does not name its issuer (iss), although the server's metadata "
-                       "promise it");
+                       "declare that it does");
     // Without metadata the issuer is unknown, so any iss is refused.
     return (!authorization->server.legacy && strcmp(iss, authorization->server.issuer) == 0) ||
            err_set(err, ERR_UPSTREAM_INVALID, "the authorization response is from another issuer");

@@ -34,7 +34,8 @@ static bool read_device(const json_t *tree, struct arena *arena, struct oauth_de
                                  .lifetime_s = seconds(tree, "expires_in", 600, 86400)};
     return (out->device_code && is_readable(out->user_code, USER_CODE_MAX) && is_readable(out->url, OAUTH_VALUE_MAX) &&
             oauth_url_secure(out->url)) ||
-           err_set(err, ERR_UPSTREAM_INVALID, "the device authorization has no usable code or address");
+           err_set(err, ERR_UPSTREAM_INVALID,
+                   "device authorization response: a code or the URL is missing or not valid");
 }
 
 bool oauth_device_parse(const struct oauth_answer *answer, struct arena *arena, struct oauth_device *out,

@@ -46,7 +46,7 @@ bool oauth_resource_parse(struct span text, const char *server_url, struct arena
     bool ok = false;
     size_t i;
     if (!resource)
-        (void)err_set(err, ERR_UPSTREAM_INVALID, "protected resource metadata: no \"resource\"");
+        (void)err_set(err, ERR_UPSTREAM_INVALID, "protected resource metadata: \"resource\" is missing");
     else if (!oauth_resource_covers(resource, server_url))
         (void)err_set(err, ERR_UPSTREAM_INVALID,
                       "protected resource metadata are for another resource: they say \"%.200s\", the server is %.200s",
@@ -63,7 +63,7 @@ bool oauth_resource_parse(struct span text, const char *server_url, struct arena
         }
         if (!out->server_count)
             ok = err_set(err, ERR_UPSTREAM_INVALID,
-                         "protected resource metadata name no authorization server with an https URL");
+                         "protected resource metadata do not name an authorization server with an https URL");
     }
     json_decref(tree);
     return ok;

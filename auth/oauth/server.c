@@ -51,7 +51,7 @@ static bool take_endpoints(const json_t *tree, struct arena *arena, struct oauth
         !take_endpoint(tree, "device_authorization_endpoint", arena, &out->device_endpoint, err))
         return false;
     return out->token_endpoint ||
-           err_set(err, ERR_UPSTREAM_INVALID, "authorization server metadata: no token_endpoint");
+           err_set(err, ERR_UPSTREAM_INVALID, "authorization server metadata: token_endpoint is missing");
 }
 
 static void take_lists(const json_t *tree, struct oauth_server *out)
@@ -83,7 +83,7 @@ bool oauth_server_parse(struct span text, const char *issuer, struct arena *aren
     bool ok = said != NULL && oauth_issuer_matches(issuer, said);
     if (!ok)
         (void)err_set(err, ERR_UPSTREAM_INVALID,
-                      "authorization server metadata are of another issuer: expected \"%.150s\", found \"%.150s\"",
+                      "authorization server metadata belong to another issuer: expected \"%.150s\", found \"%.150s\"",
                       issuer, said ? said : "");
     ok = ok && take_endpoints(tree, arena, out, err);
     if (ok) {

@@ -32,12 +32,12 @@ static json_t *read_answer(const struct oauth_answer *answer, struct err *err)
         body = span_after(body, 1);
     bool form = answer->type.len >= 33 && strncasecmp(answer->type.at, "application/x-www-form-urlencoded", 33) == 0;
     if (!form || (body.len && body.at[0] == '{'))
-        return oauth_document_parse(body, "token answer", err);
+        return oauth_document_parse(body, "token response", err);
     json_t *tree = json_object();
     if (body.len <= OAUTH_DOCUMENT_MAX && oauth_form_walk(body, keep_pair, tree))
         return tree;
     json_decref(tree);
-    (void)err_set(err, ERR_UPSTREAM_INVALID, "token answer: not a form");
+    (void)err_set(err, ERR_UPSTREAM_INVALID, "token response: not a form");
     return NULL;
 }
 
@@ -77,7 +77,7 @@ static enum oauth_verdict refuse(const struct oauth_answer *answer, const json_t
     if (tree)
         oauth_problem_put(tree, &text);
     else
-        buf_put_text(&text, "not a token answer");
+        buf_put_text(&text, "not a token response");
     (void)err_set(err, verdict == OAUTH_VERDICT_TRANSIENT ? ERR_UNAVAILABLE : ERR_DENIED,
                   "the token endpoint answered HTTP %d: %s", answer->status, buf_text(&text));
     buf_release(&text);
@@ -167,9 +167,9 @@ enum oauth_verdict oauth_tokens_parse(const struct oauth_answer *answer, int64_t
     if (answer->status < 200 || answer->status > 299 || !tree || oauth_document_string(tree, "error")) {
         verdict = refuse(answer, tree, err);
     } else if (!access || strlen(access) > TOKEN_MAX || !is_header_safe(access)) {
-        (void)err_set(err, ERR_UPSTREAM_INVALID, "token answer: no usable access_token");
+        (void)err_set(err, ERR_UPSTREAM_INVALID, "token response: access_token is missing or not valid");
     } else if (type && strcasecmp(type, "bearer") != 0) {
-        (void)err_set(err, ERR_UPSTREAM_INVALID, "token answer: token_type is not Bearer");
+        (void)err_set(err, ERR_UPSTREAM_INVALID, "token response: token_type is not Bearer");
         verdict = OAUTH_VERDICT_REFUSED;
     } else {
         verdict = OAUTH_VERDICT_GRANTED;
@@ -217,7 +217,7 @@ int64_t oauth_tokens_refresh_in(const struct oauth_tokens *tokens, int64_t now, 
 
 const char *oauth_tokens_parse_jag(const struct oauth_answer *answer, struct arena *arena, struct err *err)
 {
-    json_t *tree = oauth_document_parse(answer->body, "the identity provider's answer", err);
+    json_t *tree = oauth_document_parse(answer->body, "the identity provider's response", err);
     const char *token = oauth_document_string(tree, "access_token"),
                *type = oauth_document_string(tree, "issued_token_type"), *jag = NULL;
     struct buf problem = {0};

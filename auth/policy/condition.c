@@ -431,7 +431,7 @@ static void explain(struct buf *why, const char *pointer, const json_t *test, co
             buf_put_text(why, "its value");
         else
             put_json(why, value);
-        buf_printf(why, " %s ", one == CONDITION_ERROR ? "cannot be judged by" : op->failed);
+        buf_printf(why, " %s ", one == CONDITION_ERROR ? "cannot be evaluated by" : op->failed);
         buf_printf(why, "%s%s", one == CONDITION_ERROR ? name : "", one == CONDITION_ERROR ? " " : "");
         put_json(why, operand);
         return;
@@ -445,7 +445,7 @@ static enum condition_result eval_test(const char *pointer, const json_t *test, 
     const json_t *value = follow(args, pointer, &twin, work), *present = json_object_get(test, "present");
     if (twin) {
         if (why)
-            buf_printf(why, "%s: cannot be judged: another key differs in case only, or there are too many keys",
+            buf_printf(why, "%s: cannot be evaluated: another key differs only in case, or there are too many keys",
                        pointer);
         return CONDITION_ERROR;
     }
@@ -475,7 +475,7 @@ static enum condition_result eval_any(const json_t *any, const json_t *args, str
             result = one;
     }
     if (why)
-        buf_put_text(why, "none of \"any\" holds");
+        buf_put_text(why, "no condition in \"any\" is true");
     return result;
 }
 

@@ -262,11 +262,10 @@ static void check_typos(const struct inventory_lint *lint, const struct policy_r
     bool servers = true;
     for (size_t i = 0; rule->servers[i]; i++)
         if (!has_server(inventory, rule->servers[i])) {
-            policy_findings_add(
-                lint->findings, "W5", rule->file, rule->line, rule->id,
-                "/rules/%zu/servers/%zu: \"%s\" matches no server of the inventory; correct it, or create the "
-                "inventory again",
-                rule->at, i, rule->servers[i]);
+            policy_findings_add(lint->findings, "W5", rule->file, rule->line, rule->id,
+                                "/rules/%zu/servers/%zu: \"%s\" matches no server of the inventory; correct it, or "
+                                "regenerate the inventory",
+                                rule->at, i, rule->servers[i]);
             servers = false;
         }
     for (size_t i = 0; servers && rule->names[i]; i++)
@@ -331,10 +330,10 @@ static void check_drift(const struct inventory_lint *lint, const struct policy_r
                 name_item(&naming, &now->items[k]);
         }
         if (naming.count)
-            policy_findings_add(lint->findings, "W6", rule->file, rule->line, rule->id,
-                                "/rules/%zu/names/%zu: \"%s\" now also matches new items: %s; deny them, or write out "
-                                "the names that are meant",
-                                rule->at, i, rule->names[i], named(&naming));
+            policy_findings_add(
+                lint->findings, "W6", rule->file, rule->line, rule->id,
+                "/rules/%zu/names/%zu: \"%s\" now also matches new items: %s; deny them, or list the intended names",
+                rule->at, i, rule->names[i], named(&naming));
         buf_release(&naming.text);
     }
 }

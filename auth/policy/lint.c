@@ -76,15 +76,15 @@ static void say_unknown(const struct lint *lint, const char *rule, const char *w
                         const char *const *known)
 {
     const char *near = option_nearest(name, known);
-    SAY(lint, "E4", rule, "%s \"%s\" in the configuration%s%s%s", where, name, near ? "; did you mean \"" : "",
-        near ? near : "", near ? "\"?" : "");
+    SAY(lint, "E4", rule, "%s \"%s\" does not exist in the configuration%s%s%s", where, name,
+        near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
 static void check_provider(const struct lint *lint, const char *user, const char *what, const char *rule)
 {
     const char *const *known = lint->load->providers;
     char *provider = mem_copy(user + 5, strcspn(user + 5, ":")), where[192];
-    snprintf(where, sizeof where, "%s: \"%.80s\": no provider", what, user);
+    snprintf(where, sizeof where, "%s: \"%.80s\": provider", what, user);
     if (known && !in_list(known, provider))
         say_unknown(lint, rule, where, provider, known);
     free(provider);
@@ -97,7 +97,7 @@ static void check_member(const struct lint *lint, const char *subject, const cha
         return;
     if (strncmp(subject, "group:", 6) == 0) {
         if (!policy_source_group(lint->source, subject + 6))
-            SAY(lint, "E4", rule, "%s: no group \"%s\"", what, subject + 6);
+            SAY(lint, "E4", rule, "%s: group \"%s\" does not exist", what, subject + 6);
         return;
     }
     bool user = strncmp(subject, "user:", 5) == 0 && strchr(subject + 5, ':') && name[1];
@@ -108,7 +108,7 @@ static void check_member(const struct lint *lint, const char *subject, const cha
             "or *",
             what, subject);
     else if (strchr(subject, '*'))
-        SAY(lint, "E7", rule, "%s: \"%s\": no patterns in subjects, only a \"*\" alone", what, subject);
+        SAY(lint, "E7", rule, "%s: \"%s\": subjects cannot be patterns; only \"*\" alone is allowed", what, subject);
     else if (user)
         check_provider(lint, subject, what, rule);
 }
@@ -117,10 +117,10 @@ static void check_patterns(const struct lint *lint, char *const *patterns, const
 {
     for (; *patterns; patterns++) {
         if (!**patterns || !glob_valid(*patterns))
-            SAY(lint, "E7", rule, "%s: \"%s\" is not a pattern; '*' stands for anything, \"\\\\*\" for itself", what,
+            SAY(lint, "E7", rule, "%s: \"%s\" is not a pattern; '*' matches any text, \"\\\\*\" an asterisk", what,
                 *patterns);
         if (strstr(*patterns, "**"))
-            SAY(lint, "W11", rule, "%s: \"%s\": write one star", what, *patterns);
+            SAY(lint, "W11", rule, "%s: \"%s\": \"**\" means the same as \"*\"; write \"*\"", what, *patterns);
     }
 }
 
@@ -165,7 +165,7 @@ static void check_names(const struct lint *lint, const struct policy_rule *rule)
 {
     for (char **name = rule->names; *name; name++)
         if (strncmp(*name, "set:", 4) == 0 && !policy_source_set(lint->source, *name + 4))
-            SAY(lint, "E4", rule->id, "names: no set \"%s\"", *name + 4);
+            SAY(lint, "E4", rule->id, "names: set \"%s\" does not exist", *name + 4);
     check_patterns(lint, rule->names, "names", rule->id);
 }
 
@@ -174,7 +174,7 @@ static void check_servers(const struct lint *lint, const struct policy_rule *rul
     check_patterns(lint, rule->servers, "servers", rule->id);
     for (char **name = rule->servers; lint->load->servers && *name; name++)
         if (glob_is_literal(*name) && !in_list(lint->load->servers, *name))
-            say_unknown(lint, rule->id, "servers: no server", *name, lint->load->servers);
+            say_unknown(lint, rule->id, "servers: server", *name, lint->load->servers);
 }
 
 static void check_tenants(const struct lint *lint, const struct policy_rule *rule)
@@ -182,7 +182,7 @@ static void check_tenants(const struct lint *lint, const struct policy_rule *rul
     check_patterns(lint, rule->tenants, "tenants", rule->id);
     for (char **name = rule->tenants; lint->load->tenants && *name; name++)
         if (glob_is_literal(*name) && !in_list(lint->load->tenants, *name))
-            say_unknown(lint, rule->id, "tenants: no tenant", *name, lint->load->tenants);
+            say_unknown(lint, rule->id, "tenants: tenant", *name, lint->load->tenants);
 }
 
 static void check_kinds(const struct lint *lint, const struct policy_rule *rule)
@@ -275,7 +275,8 @@ static void check_secrets(const struct lint *lint, const json_t *tree, struct bu
     const char *key;
     if (json_is_string(tree) && looks_secret(json_string_value(tree)))
         SAY(lint, "E11", (const char *)NULL,
-            "%s: a text that looks like a secret; remove it: policies are read by many", buf_text(pointer));
+            "%s: contains text that looks like a secret; remove it, because many people read policies",
+            buf_text(pointer));
     if (json_is_array(tree))
         json_array_foreach((json_t *)(uintptr_t)tree, i, value) {
             buf_printf(pointer, "/%zu", i);
@@ -295,14 +296,14 @@ static void check_time(const struct lint *lint, const struct policy_rule *rule)
     if (!rule->expires)
         return;
     if (!rule->effect)
-        SAY(lint, "E12", rule->id, "expires: a deny does not expire; remove it when it is no longer needed");
+        SAY(lint, "E12", rule->id, "expires: a deny rule cannot expire; remove the rule when it is no longer needed");
     else if (!rule->expires_at)
         SAY(lint, "E7", rule->id, "expires: \"%s\" is not a date; write YYYY-MM-DD", rule->expires);
     else if (rule->expires_at <= lint->load->now)
-        SAY(lint, "W8", rule->id, "expires: expired on %s, and no longer allows anything; remove or renew the rule",
-            rule->expires);
+        SAY(lint, "W8", rule->id,
+            "expires: the rule expired on %s and no longer allows anything; remove or renew the rule", rule->expires);
     else if (rule->expires_at - lint->load->now < SOON_SECONDS)
-        SAY(lint, "W8", rule->id, "expires: expires soon, on %s; renew or remove the rule", rule->expires);
+        SAY(lint, "W8", rule->id, "expires: the rule expires soon, on %s; renew or remove the rule", rule->expires);
 }
 
 static bool takes_anonymous(const struct policy_source *source, char *const *subjects, int depth)
@@ -345,7 +346,8 @@ static void check_rule(const struct lint *lint, const struct policy_rule *rule)
         check_when(lint, rule);
     if (is_open(lint, rule) && (!rule->acknowledge || strcmp(rule->acknowledge, "open") != 0))
         SAY(lint, "E8", rule->id,
-            "names: allows everything on its servers to every caller; narrow it, or write \"acknowledge\": \"open\"");
+            "names: the rule allows every caller everything on its servers; narrow it, or write \"acknowledge\": "
+            "\"open\"");
 }
 
 // ---- across rules ---------------------------------------------------------------------------
@@ -419,7 +421,7 @@ static void check_groups(struct lint *lint)
         const char *what = buf_text(&where);
         check_description(lint, groups[i].description, what, NULL);
         if (!groups[i].members || !groups[i].members[0])
-            SAY(lint, "W7", (const char *)NULL, "%s: has no members; give it some or remove it", what);
+            SAY(lint, "W7", (const char *)NULL, "%s: has no members; add members or remove it", what);
         else if (!is_used(lint->source, groups[i].name))
             SAY(lint, "W7", (const char *)NULL, "%s: is not used by a rule or a group; use or remove it", what);
         for (char **member = groups[i].members; member && *member; member++)
@@ -427,8 +429,8 @@ static void check_groups(struct lint *lint)
         bool sound = !has_cycle(lint->source, &groups[i], groups[i].name, 0, &(int){GROUPS_INSIDE_MAX});
         lint->groups_sound = lint->groups_sound && sound;
         if (!sound)
-            SAY(lint, "E6", (const char *)NULL, "%s: contains itself, or has more than %d groups or %d levels inside",
-                what, GROUPS_INSIDE_MAX, GROUP_DEPTH_MAX);
+            SAY(lint, "E6", (const char *)NULL, "%s: contains itself, or nests more than %d groups or %d levels", what,
+                GROUPS_INSIDE_MAX, GROUP_DEPTH_MAX);
         if (policy_source_group(lint->source, groups[i].name) != &groups[i])
             SAY(lint, "E2", (const char *)NULL, "%s: is defined twice; rename one of them", what);
         buf_release(&where);
@@ -487,7 +489,7 @@ static void check_tests(const struct lint *lint)
         if (!tests[i].server || !tests[i].name)
             SAY(lint, "E7", (const char *)NULL, "%s: needs a server and a name", what);
         if (tests[i].by && !rule_exists(lint->source, tests[i].by))
-            SAY(lint, "E10", (const char *)NULL, "%s: no rule \"%s\"", what, tests[i].by);
+            SAY(lint, "E10", (const char *)NULL, "%s: rule \"%s\" does not exist", what, tests[i].by);
         const char *subject = tests[i].as.subject, *colon = subject ? strchr(subject, ':') : NULL;
         if (subject && strcmp(subject, "anonymous") != 0 &&
             (!colon || colon == subject || !colon[1] || strncmp(subject, "user:", 5) == 0))
@@ -511,7 +513,7 @@ static void check_file(const struct lint *lint)
     check_words(lint, "rules", "effect");
     check_words(lint, "tests", "expect");
     if (lint->file->rules.count > RULES_COMFORT)
-        SAY(lint, "W12", (const char *)NULL, "/rules: %zu in one file; split it", lint->file->rules.count);
+        SAY(lint, "W12", (const char *)NULL, "/rules: %zu rules in one file; split the file", lint->file->rules.count);
     buf_release(&pointer);
 }
 

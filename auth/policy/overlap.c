@@ -108,10 +108,10 @@ static void compare(struct overlap *overlap, const struct expanded *one, struct 
         const struct policy_rule *other = overlap->at[i].rule;
         if (other == rule || !covers(overlap, &overlap->at[i], one))
             continue;
-        policy_findings_add(findings, other->effect ? "W2" : "W1", rule->file, rule->line, rule->id,
-                            "/rules/%zu/effect: the rule %s: \"%s\" %s all of it; remove one of them", rule->at,
-                            other->effect ? "adds nothing" : "never decides", other->id,
-                            other->effect ? "allows" : "denies");
+        policy_findings_add(
+            findings, other->effect ? "W2" : "W1", rule->file, rule->line, rule->id,
+            "/rules/%zu/effect: the rule %s, because \"%s\" %s everything that it applies to; remove one of them",
+            rule->at, other->effect ? "adds nothing" : "never decides", other->id, other->effect ? "allows" : "denies");
     }
 }
 

@@ -222,7 +222,7 @@ static void read_file(struct policy_source *source, const char *path, struct pol
     struct option_place place = {.file = path, .path = "", .literal = true};
     if (json_object_get(file->tree, "mcpServers")) {
         policy_findings_add(findings, "E1", path, 0, NULL,
-                            "a configuration, not a policy; keep it outside the folder of the policy");
+                            "is a configuration, not a policy; move it out of the folder of the policy");
     } else if (!option_parse(&policy_source_options, file->tree, file, &place, &problem)) {
         const char *said = after_place(problem.detail, path, &(int){0}), *id = policy_place_rule(file, said);
         policy_findings_add(findings, strstr(said, "unknown key") ? "E1" : "E7", path, policy_place_id(file, id), id,

@@ -30,7 +30,7 @@
     X(UPSTREAM_TRANSPORT,  200, -32001, "upstream_transport",     "The server could not be reached, or answered with an HTTP error") \
     X(UNAVAILABLE,         200, -32002, "server_unavailable",     "The server is not available")   \
     X(NO_PROFILE,          404, -32000, "profile_not_found",      "Profile not found")             \
-    X(NOT_FOUND,           404, -32000, "not_found",              "Nothing is served at this path") \
+    X(NOT_FOUND,           404, -32000, "not_found",              "Not found: the gateway does not serve this path") \
     X(BAD_METHOD,          405, -32000, "method_not_allowed",     "Method not allowed")            \
     X(NOT_ACCEPTABLE,      406, -32000, "not_acceptable",         "Not Acceptable: Accept must list application/json and text/event-stream") \
     X(NOT_ACCEPTABLE_GET,  406, -32000, "not_acceptable",         "Not Acceptable: Accept must list text/event-stream") \
@@ -44,19 +44,19 @@
     X(UNKNOWN_SESSION,     404, -32001, "session_unknown",        "Session not found")             \
     X(BAD_VERSION,         400, -32022, "unsupported_version",    "Unsupported protocol version: send initialize, which negotiates one") \
     X(STREAM_CONFLICT,     409, -32000, "stream_conflict",        "Conflict: this session already has a stream") \
-    X(UNKNOWN_EVENT,       400, -32000, "event_unknown",          "Bad request: the event to resume after is not known any more") \
-    X(NOT_INITIALIZED,     400, -32600, "not_initialized",        "Invalid request: initialize first") \
-    X(ALREADY_INITIALIZED, 400, -32600, "already_initialized",    "Invalid request: the session is initialized already") \
+    X(UNKNOWN_EVENT,       400, -32000, "event_unknown",          "Bad request: the event to resume after is no longer stored") \
+    X(NOT_INITIALIZED,     400, -32600, "not_initialized",        "Invalid request: send initialize first") \
+    X(ALREADY_INITIALIZED, 400, -32600, "already_initialized",    "Invalid request: the session is already initialized") \
     X(UNAUTHENTICATED,     401, -32000, "unauthenticated",        "Authentication is required")    \
-    X(AUTH_LIMITED,        429,    429, "auth_limited",           "Too many failed attempts to authenticate; try again later") \
-    X(SCOPE,               403, -32000, "insufficient_scope",     "The token lacks a scope that is needed here") \
-    X(AUTH_UNAVAILABLE,    503, -32000, "auth_unavailable",       "Authentication is not possible now; try again later") \
-    X(LOGIN,               200, -32003, "authorization_required", "The server needs authorization that has not been given") \
-    X(LOGIN_URL,           200, -32042, "authorization_required", "The server needs authorization that has not been given") \
+    X(AUTH_LIMITED,        429,    429, "auth_limited",           "Too many failed authentications; try again later") \
+    X(SCOPE,               403, -32000, "insufficient_scope",     "The token lacks a required scope") \
+    X(AUTH_UNAVAILABLE,    503, -32000, "auth_unavailable",       "Authentication is not available now; try again later") \
+    X(LOGIN,               200, -32003, "authorization_required", "The server requires authorization that was not granted") \
+    X(LOGIN_URL,           200, -32042, "authorization_required", "The server requires authorization that was not granted") \
     X(DENIED,              200,    403, "denied",                 "Denied by policy")              \
     X(LIMITED,             200,    429, "limited",                "Too many requests")             \
     X(PROCESSES,           200,    429, "process_limit",          "Too many server processes are running: close sessions you do not need, or try again later") \
-    X(MEMORY,              429,    429, "memory_limit",           "The gateway has reached its memory limit: read the answers you asked for, or try again later") \
+    X(MEMORY,              429,    429, "memory_limit",           "The gateway has reached its memory limit: read the pending answers, or try again later") \
     X(TOO_MANY,            503, -32000, "overloaded",             "The gateway is overloaded; try again later") \
     X(UNRECORDED,          200, -32000, "audit_unavailable",      "The call could not be recorded, so its outcome is not returned; the server may have processed it") \
     X(SHUTTING_DOWN,       503, -32000, "shutting_down",          "The gateway is shutting down")  \

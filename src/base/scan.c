@@ -179,14 +179,14 @@ static int hex4(const char *at, const char *end)
 static bool scan_escape(struct scan *scan)
 {
     if (scan->at >= scan->end)
-        return fail(scan, "unfinished string");
+        return fail(scan, "unterminated string");
     unsigned char c = (unsigned char)*scan->at++;
     if (simple_escapes[c])
         return true;
     if (c != 'u')
-        return fail(scan, "bad escape in a string");
+        return fail(scan, "invalid escape in a string");
     if (hex4(scan->at, scan->end) < 0)
-        return fail(scan, "bad \\u escape in a string");
+        return fail(scan, "invalid \\u escape in a string");
     scan->at += 4;
     return true;
 }
@@ -204,7 +204,7 @@ bool scan_string(struct scan *scan, struct span *raw)
             scan->at = skip_blocks(scan->at, scan->end);
         scan->at = skip_plain(scan->at, scan->end);
         if (scan->at >= scan->end)
-            return fail(scan, "unfinished string");
+            return fail(scan, "unterminated string");
         unsigned char c = (unsigned char)*scan->at;
         if (c == '"')
             break;
@@ -241,18 +241,18 @@ static bool scan_number(struct scan *scan)
         scan->at++;
     const char *first = scan->at;
     if (!digits(scan) || (*first == '0' && scan->at - first > 1))
-        return fail(scan, "bad number");
+        return fail(scan, "invalid number");
     if (scan->at < scan->end && *scan->at == '.') {
         scan->at++;
         if (!digits(scan))
-            return fail(scan, "bad number");
+            return fail(scan, "invalid number");
     }
     if (scan->at < scan->end && (*scan->at == 'e' || *scan->at == 'E')) {
         scan->at++;
         if (scan->at < scan->end && (*scan->at == '+' || *scan->at == '-'))
             scan->at++;
         if (!digits(scan))
-            return fail(scan, "bad number");
+            return fail(scan, "invalid number");
     }
     return true;
 }
@@ -362,7 +362,7 @@ enum scan_step scan_key(struct scan *scan, bool first, struct span *key)
     }
     if (!first) {
         if (scan->at >= scan->end)
-            return broken(scan, "unfinished object");
+            return broken(scan, "unterminated object");
         if (*scan->at++ != ',')
             return broken(scan, "expected ',' or '}'");
         scan_space(scan);
@@ -415,7 +415,7 @@ static bool array_at(struct scan *scan, unsigned depth)
             return false;
         scan_space(scan);
         if (scan->at >= scan->end)
-            return fail(scan, "unfinished array");
+            return fail(scan, "unterminated array");
         char c = *scan->at++;
         if (c == ']')
             return true;

@@ -157,7 +157,7 @@ static bool check_servers(const struct checking *c)
 {
     char *const *names = c->profile->servers;
     if (names && !names[0])
-        return wrong(c, "/servers: %s", "the list is empty; leave it out to include all servers");
+        return wrong(c, "/servers: %s", "the list is empty; omit it to include all servers");
     for (size_t i = 0; names && names[i]; i++) {
         if (!server_find(c->servers, span_of(names[i])))
             return unknown_server(c, "/servers", names[i]);
@@ -209,8 +209,8 @@ static bool check_override(const struct checking *c, const struct profile_tools 
         return wrong(c, "/tools/%s/override/%s: this tool matches no pattern in \"allow\"", tools->server,
                      override->tool);
     if (override->name && !is_tool_name(override->name))
-        return wrong(c, "/tools/%s/override/%s/name: 1 to %d letters, digits or _ - . /", tools->server, override->tool,
-                     VIEW_NAME_MAX);
+        return wrong(c, "/tools/%s/override/%s/name: must be 1 to %d letters, digits or _ - . /", tools->server,
+                     override->tool, VIEW_NAME_MAX);
     if (override->name && (other = given_before(c->profile, override)))
         return wrong(c, "/tools/%s/override/%s/name: \"%s\" is already the name of \"%s\"", tools->server,
                      override->tool, override->name, other);

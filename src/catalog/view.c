@@ -147,7 +147,7 @@ static void tell_collision(struct view *view, const struct source *source, struc
     if (view->told.count >= TOLD_MAX || map_find(&view->told, name))
         return;
     map_put(&view->told, name, view);
-    log_warn("name taken in a profile without prefixes: the later one keeps its prefix",
+    log_warn("duplicate name in a profile without prefixes: the later item keeps its prefix",
              LOG_STR("profile", view->naming.profile->name), LOG_STR("server", server_of(source)->name),
              LOG_SPAN("name", name));
 }

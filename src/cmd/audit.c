@@ -36,13 +36,13 @@ static bool read_filter(const struct flags *flags, struct audit_filter *filter)
                                     .denied = flags->denied,
                                     .limit = flags->since ? 0 : DEFAULT_LIMIT};
     if (flags->since && !options_time(flags->since, &filter->since_ms)) {
-        (void)fail_with(EXIT_USAGE, "audit: --since must be a time ago such as 1h, or a date such as 2027-01-31 or "
-                                    "2027-01-31T12:00:00Z");
+        (void)fail_with(EXIT_USAGE, "audit: --since must be a duration before now such as 1h, or a date such as "
+                                    "2027-01-31 or 2027-01-31T12:00:00Z");
         return false;
     }
     if (flags->until && !options_time(flags->until, &filter->until_ms)) {
-        (void)fail_with(EXIT_USAGE, "audit: --until must be a time ago such as 1h, or a date such as 2027-01-31 or "
-                                    "2027-01-31T12:00:00Z");
+        (void)fail_with(EXIT_USAGE, "audit: --until must be a duration before now such as 1h, or a date such as "
+                                    "2027-01-31 or 2027-01-31T12:00:00Z");
         return false;
     }
     if (flags->limit && !read_limit(flags->limit, &filter->limit)) {
@@ -239,10 +239,10 @@ static int run(const struct flags *flags)
     int code = EXIT_OK;
     bool checks = flags->count == 1;
     if (checks && strcmp(flags->args[0], "verify") != 0)
-        return fail_with(EXIT_USAGE, "audit %s: unknown subcommand; use verify, or none to show the rows",
+        return fail_with(EXIT_USAGE, "audit %s: unknown subcommand; use verify, or omit it to show the rows",
                          flags->args[0]);
     if (checks && unwanted(flags))
-        return fail_with(EXIT_USAGE, "audit verify: takes no --%s", unwanted(flags));
+        return fail_with(EXIT_USAGE, "audit verify: does not accept --%s", unwanted(flags));
     char *path = configuration_audit_path(flags, &code);
     if (!path)
         return code;
@@ -257,7 +257,7 @@ static const struct flag flags_table[] = {
     {"since", "TIME", FLAG(since), "Only rows since this time: 1h (ago), 2027-01-31 or 2027-01-31T12:00:00Z, in UTC"},
     {"until", "TIME", FLAG(until), "Only rows up to this time"},
     {"subject", "NAME", FLAG(subject), "Only rows of this subject"},
-    {"tenant", "NAME", FLAG(tenant), "Only this tenant"},
+    {"tenant", "NAME", FLAG(tenant), "Only rows of this tenant"},
     {"server", "NAME", FLAG(server), "Only calls to this server"},
     {"tool", "NAME", FLAG(tool),
      "Only calls of the tool, prompt or resource with this name, which is the server's own name for it"},

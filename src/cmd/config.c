@@ -120,11 +120,11 @@ static int run(const struct flags *flags)
     if (strcmp(what, "check") == 0)
         return check(flags);
     if (flags->offline)
-        return fail_with(EXIT_USAGE, "config %s: takes no --offline", what);
+        return fail_with(EXIT_USAGE, "config %s: does not accept --offline", what);
     if (strcmp(what, "diff") == 0)
         return config_diff_run(flags);
     if (flags->args[1])
-        return fail_with(EXIT_USAGE, "config %s: takes no \"%s\"", what, flags->args[1]);
+        return fail_with(EXIT_USAGE, "config %s: unexpected argument \"%s\"", what, flags->args[1]);
     if (strcmp(what, "show") == 0)
         return show(flags);
     if (strcmp(what, "schema") == 0)

@@ -83,8 +83,8 @@ const struct command doctor_command = {
     .name = "doctor",
     .synopsis = "doctor SERVER | doctor --url URL",
     .summary = "Show how the authorization server of a server is found",
-    .details = "Prints every address that is tried, its status, and the decision. Nothing is registered,\n"
-               "and no login takes place.\n"
+    .details = "Prints every address that is tried, its status, and the decision. The command does not register\n"
+               "a client and does not log in.\n"
                "Exit status 14: the authorization server was not found.",
     .flags = flags_table,
     .min_args = 1,

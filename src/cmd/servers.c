@@ -91,7 +91,7 @@ static void print_json(const json_t *rows)
 
 static int show(const struct flags *flags, const struct config *config, const struct client *client)
 {
-    static const char *const titles[] = {"TENANT", "SERVER", "STATE", "OFFERS", "WHERE", NULL};
+    static const char *const titles[] = {"TENANT", "SERVER", "STATE", "OFFERS", "COMMAND OR URL", NULL};
     bool tenants = config->tenants.count > 0, json = output_wants_json(flags);
     struct table table = {.titles = tenants ? titles : titles + 1};
     json_t *rows = json_array();

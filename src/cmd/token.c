@@ -119,7 +119,8 @@ static int hand_over(const struct caller_token_minted *minted, const struct call
     if (!isatty(STDERR_FILENO))
         return EXIT_OK;
     fprintf(stderr,
-            "\nThis is token %s of \"%s\", shown this once: %s keeps only its SHA-256.\n"
+            "\n"
+            "This is token %s of \"%s\". It is shown only once: %s contains only its SHA-256.\n"
             "Give it to its owner, who sends it as \"Authorization: Bearer TOKEN\".\n",
             minted->id, entry->subject, flags->file);
     if (entry->expires)
@@ -214,7 +215,7 @@ static int rotate(struct caller_tokens_edit *edit, const struct caller_token *ol
     if (code == EXIT_OK)
         code = hand_over(&minted, &entry, flags);
     if (code == EXIT_OK && isatty(STDERR_FILENO))
-        fprintf(stderr, "The old one, %s, is valid until %s.\n", old->id, ending.expires);
+        fprintf(stderr, "The old token, %s, is valid until %s.\n", old->id, ending.expires);
     secret_wipe(&minted, sizeof minted);
     return code;
 }
@@ -352,7 +353,7 @@ static int run(const struct flags *flags)
     if (!subcommand)
         return fail_with(EXIT_USAGE, "token %s: unknown subcommand; use new, list, rotate or revoke", name);
     if (unwanted(subcommand, flags))
-        return fail_with(EXIT_USAGE, "token %s: takes no --%s", name, unwanted(subcommand, flags));
+        return fail_with(EXIT_USAGE, "token %s: does not accept --%s", name, unwanted(subcommand, flags));
     if (flags->count != (subcommand->id ? 2 : 1))
         return fail_with(EXIT_USAGE, "usage: postern token %s %s--file FILE", name, subcommand->id ? "ID " : "");
     if (!flags->file)

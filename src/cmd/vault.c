@@ -61,7 +61,8 @@ static int status(struct place *place, const struct flags *flags)
     table_release(&table);
     json_decref(keys);
     if (damaged)
-        return fail_with(EXIT_NEGATIVE, "%zu records are damaged, or of a later version" DAMAGED_HINT, damaged);
+        return fail_with(EXIT_NEGATIVE, "%zu records are damaged, or were written by a later version" DAMAGED_HINT,
+                         damaged);
     if (missing)
         return fail_with(EXIT_NEGATIVE, "records are sealed with keys that are not in %s: restore those keys",
                          vault_source(place->vault));

@@ -153,7 +153,8 @@ static bool check_separator(const struct config *config, const struct option_pla
     size_t len = strlen(config->separator);
     if (len >= 1 && len <= 8 && strspn(config->separator, "_-./") == len)
         return true;
-    return err_set(err, ERR_CONFIG, "%s: %s/separator: 1 to 8 of the characters _ - . /", place->file, place->path);
+    return err_set(err, ERR_CONFIG, "%s: %s/separator: must be 1 to 8 of the characters _ - . /", place->file,
+                   place->path);
 }
 
 static bool check_control(const struct config *config, const struct option_place *place, struct err *err)

@@ -248,7 +248,7 @@ static void read_candidate(struct reload *reload)
         return;
     struct err err;
     (void)err_set(&err, ERR_SYSTEM,
-                  "no thread could be started to read the configuration: there are too many, see TasksMax");
+                  "cannot start a thread to read the configuration; check the limits TasksMax and ulimit -u");
     fail(reload, &err);
 }
 

@@ -75,7 +75,7 @@ static void go_on(struct http_face *face)
 {
     struct err err;
     if (face->accept.state != ACCEPT_CLOSED && !loop_watch(face->loop, &face->accept.watch, LOOP_READ, &err))
-        log_error("listener not watched", LOG_STR("url", face->listener.url), LOG_STR("detail", err.detail));
+        log_error("cannot watch a listener", LOG_STR("url", face->listener.url), LOG_STR("detail", err.detail));
 }
 
 static bool is_waiting(const struct http_face *face)

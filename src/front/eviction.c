@@ -55,8 +55,11 @@ static void evict(struct caller *caller)
     eviction_remove(caller);
     caller->face->evicted++;
     struct err err;
-    (void)err_set(&err, ERR_TOO_MANY,
-                  "connection evicted: limits.connections or limits.unauthenticated_connections is reached");
+    (void)err_set(
+        &err, ERR_TOO_MANY,
+        "connection evicted: limits.connections (%lld) or limits.unauthenticated_connections (%lld) is reached",
+        (long long)caller->face->config.limits->connections,
+        (long long)caller->face->config.limits->unauthenticated_connections);
     abandon_request(caller, &err);
     caller_close(caller);
 }

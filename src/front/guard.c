@@ -88,11 +88,11 @@ bool guard_read(struct MHD_Connection *connection, const struct guard_line *line
     if (!ends_plainly(reading.expected))
         return err_set(err, ERR_BAD_FRAMING, "the headers do not end in CRLF CRLF");
     if (!out->host.at)
-        return err_set(err, ERR_BAD_FRAMING, "no Host header");
+        return err_set(err, ERR_BAD_FRAMING, "the Host header is missing");
     if (out->content_length.at && out->transfer_encoding.at)
-        return err_set(err, ERR_BAD_FRAMING, "both Content-Length and Transfer-Encoding");
+        return err_set(err, ERR_BAD_FRAMING, "both Content-Length and Transfer-Encoding are present");
     if (out->transfer_encoding.at && !field_is_named(out->transfer_encoding, "chunked"))
-        return err_set(err, ERR_BAD_FRAMING, "Transfer-Encoding other than chunked");
+        return err_set(err, ERR_BAD_FRAMING, "Transfer-Encoding is not chunked");
     for (size_t i = 0; out->content_length.at && i < out->content_length.len; i++)
         if (out->content_length.at[i] < '0' || out->content_length.at[i] > '9')
             return err_set(err, ERR_BAD_FRAMING, "Content-Length is not a number");
@@ -157,8 +157,10 @@ bool guard_host(const struct config_front *config, const struct guard_headers *h
         if (ours.len == host.len && strncasecmp(ours.at, host.at, host.len) == 0)
             return true;
     }
-    return err_set(err, ERR_BAD_HOST, "Host \"%.*s\" is neither loopback, public_url nor in allowed_hosts",
-                   host.len > 100 ? 100 : (int)host.len, host.at);
+    return err_set(
+        err, ERR_BAD_HOST,
+        "Host \"%.*s\" is neither loopback nor the host of public_url; if callers may use it, add it to allowed_hosts",
+        host.len > 100 ? 100 : (int)host.len, host.at);
 }
 
 bool guard_is_loopback(struct span host) { return is_loopback_name(host_part(host)); }
@@ -177,7 +179,9 @@ bool guard_origin(const struct config_front *config, const struct guard_headers 
         if (ours.len == origin.len && strncasecmp(ours.at, origin.at, origin.len) == 0)
             return true;
     }
-    return err_set(err, ERR_BAD_ORIGIN, "Origin \"%.*s\" is neither loopback, public_url nor in allowed_origins",
+    return err_set(err, ERR_BAD_ORIGIN,
+                   "Origin \"%.*s\" is neither loopback nor the origin of public_url; if it may call the gateway, add "
+                   "it to allowed_origins",
                    origin.len > 100 ? 100 : (int)origin.len, origin.at);
 }
 

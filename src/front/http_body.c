@@ -98,7 +98,7 @@ void http_body_take(struct http_exchange *exchange, struct span bytes)
         buf_put_span(body, bytes);
         if (!body->no_memory)
             return;
-        (void)err_set(&err, ERR_TOO_MANY, "no memory for a body of more than %zu bytes", body->len);
+        (void)err_set(&err, ERR_TOO_MANY, "out of memory after %zu bytes of a body", body->len);
         log_error("request refused: out of memory", LOG_INT("bytes", body->len));
         refuse_rest(exchange, &err, NO_MEMORY_RETRY_MS);
     }

@@ -153,7 +153,7 @@ void http_stream_on_stream(struct arrival *arrival, struct stream *stream, const
     }
     stream_attach(stream, &sink);
     if (!loop_watch(exchange->face->loop, &exchange->caller->hangup, LOOP_HANGUP | LOOP_ONCE, &err))
-        log_warn("connection not watched for hang-up", LOG_STR("detail", err.detail));
+        log_warn("cannot watch a connection for hang-up", LOG_STR("detail", err.detail));
     http_exchange_resume(exchange);
 }
 

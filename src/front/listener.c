@@ -62,7 +62,7 @@ static bool open_port(struct listener *listener, const struct config_listener *c
     listener->fd = open_tcp(config->address, host, inherited, err);
     if (listener->fd >= 0) {
         if (!port_of(listener->fd, port, sizeof port))
-            log_warn("listener port not determined", LOG_STR("detail", strerror(errno)));
+            log_warn("cannot determine the port of a listener", LOG_STR("detail", strerror(errno)));
         struct buf url = {0};
         buf_printf(&url, "%s://%s:%s/mcp", config->tls.certificate ? "https" : "http", host, port);
         listener->url = buf_take(&url, NULL);
@@ -111,7 +111,8 @@ bool listener_share(struct listener *listener, const struct listener *from, cons
 static void set_mode(const struct listener *listener, const struct config_listener *config)
 {
     if (listener->file.path && chmod(listener->file.path, mode_of(config)) < 0)
-        log_warn("socket mode not changed", LOG_STR("path", listener->file.path), LOG_STR("detail", strerror(errno)));
+        log_warn("cannot change the mode of a socket", LOG_STR("path", listener->file.path),
+                 LOG_STR("detail", strerror(errno)));
 }
 
 void listener_take_over(struct listener *listener, struct listener *from, const struct config_listener *config)

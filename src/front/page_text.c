@@ -69,7 +69,7 @@ static const struct {
          "A login must end in the browser in which it began. Continue in that browser, or start again here. "
          "Nothing was connected."},
     [CONNECT_PAGE_UNKNOWN_LOGIN] = {400, "This response does not belong to a login",
-                                    "It came too late, or the gateway did not start this login. Nothing was "
+                                    "The login has expired, or the gateway did not start it. Nothing was "
                                     "connected."},
     [CONNECT_PAGE_FORGED] =
         {403, "The request did not come from a page of this gateway",
@@ -81,12 +81,12 @@ static const struct {
          "in. Open the link where you are signed in to the gateway, or ask your administrator."},
     [CONNECT_PAGE_NO_SCOPE] =
         {403, "Your sign-in does not allow this",
-         "The gateway knows you, but your token lacks a scope that it requires. Ask your administrator."},
+         "You are signed in, but your token lacks a scope that the gateway requires. Ask your administrator."},
     [CONNECT_PAGE_UNAVAILABLE] =
         {503, "Your sign-in cannot be checked at the moment",
          "The service that checks your sign-in does not answer. Please try again in a minute."},
-    [CONNECT_PAGE_NO_SERVER] = {404, "No account can be connected here",
-                                "No server of this name lets users connect accounts."},
+    [CONNECT_PAGE_NO_SERVER] = {404, "This server cannot be connected",
+                                "The server does not exist, or does not let users connect accounts."},
     [CONNECT_PAGE_NO_RETURN] = {400, "The return address is not allowed",
                                 "The link has a return address (return_to) that the gateway's configuration does not "
                                 "allow. Nothing was connected."},
@@ -167,10 +167,9 @@ static void put_question(const struct connect_page *page, struct buf *out)
     buf_put_text(out, "<p>This gateway asks to use your account at <strong>");
     put_host(out, page->issuer);
     put(out,
-        "</strong>. What you allow there is given to this gateway for <strong>{}</strong>, and used only for the "
-        "calls ",
+        "</strong>. The access that you grant is stored for <strong>{}</strong>, and used only for the calls that ",
         page->user);
-    buf_put_text(out, "this user makes through it.</p>");
+    buf_put_text(out, "this user makes through the gateway.</p>");
     if (page->unbound)
         put(out,
             "<p class=\"warn\" role=\"note\">You are not signed in here, so check the name: the account you connect "
@@ -195,7 +194,7 @@ static void put_question(const struct connect_page *page, struct buf *out)
 // authorization server sends its users on.
 static void put_continue(const struct connect_page *page, struct buf *out)
 {
-    buf_put_text(out, "<h1>On to ");
+    buf_put_text(out, "<h1>Continue to ");
     put_host(out, page->issuer);
     put(out, "</h1><p>You are being taken to the sign-in page.</p><p><a class=\"deed\" href=\"{}\" rel=\"noreferrer\">",
         page->url);
@@ -206,7 +205,8 @@ static void put_connection(const struct connection *connection, const char *csrf
 {
     static const char *const states[] = {
         "<span class=\"soft\">Not connected</span>", "<span class=\"good\">Connected</span> at ",
-        "Ended, was connected at ", "Cannot be read any more: disconnect it, then connect again. It was connected at "};
+        "No longer valid; it was connected at ",
+        "The stored access cannot be read: disconnect, then connect again. It was connected at "};
     enum connection_state state = connection->state;
     put(out, "<li class=\"item\"><div><h2>{}</h2>", connection->server);
     buf_put_text(out, states[state]);

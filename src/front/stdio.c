@@ -141,7 +141,7 @@ static void flush(struct stdio_face *face)
             went_out(face, (size_t)put);
         } else if (errno == EAGAIN) {
             if (!loop_watch(face->loop, &face->out, LOOP_WRITE, &err))
-                log_error("cannot wait for standard output", LOG_STR("detail", err.detail));
+                log_error("cannot watch standard output", LOG_STR("detail", err.detail));
             return;
         } else if (errno != EINTR) {
             went_out(face, bytes.len);  // the reader has closed the output; the input will end, too
@@ -181,7 +181,7 @@ static void on_close(struct loop_task *task) { end(task->arg); }
 static void on_cut(void *arg)
 {
     struct stdio_face *face = arg;
-    log_warn("the caller on standard output does not read");
+    log_warn("the caller does not read standard output");
     loop_task_put(face->loop, &face->close);
 }
 
@@ -195,7 +195,7 @@ static bool not_let_in(const struct stdio_face *face, struct err *err)
     if (face->refused == err_http_status(ERR_AUTH_UNAVAILABLE))
         return err_set(err, ERR_AUTH_UNAVAILABLE,
                        "caller on standard input refused: authentication is not possible now; check that the issuer of "
-                       "POSTERN_TOKEN is up");
+                       "POSTERN_TOKEN can be reached");
     return err_set(err, ERR_UNAUTHENTICATED,
                    "caller on standard input refused: set POSTERN_TOKEN to a token of this gateway");
 }

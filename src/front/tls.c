@@ -106,7 +106,7 @@ static bool read_file(struct tls *tls, int which, struct buf *out, struct err *e
         tls->tried[which] = stamp_of(&file);
         if (!S_ISREG(file.st_mode) || file.st_size > FILE_MAX) {
             close(fd);
-            return complain(tls, which, "not a PEM file; name one", err);
+            return complain(tls, which, "is not a regular file, or is too large; give the path of a PEM file", err);
         }
         buf_reserve(out,
                     (size_t)file.st_size + 8192);  // full size at once: growing would leave a copy of the key behind
@@ -144,12 +144,13 @@ static bool use_pair(const struct tls *tls, struct tls_pair *pair, const struct 
     gnutls_x509_privkey_t private = NULL;
     unsigned count = 0;
     if (gnutls_x509_crt_list_import2(&chain, &count, &certificate, GNUTLS_X509_FMT_PEM, GNUTLS_X509_CRT_LIST_SORT) < 0)
-        return complain(tls, CERTIFICATE, "no PEM certificate in it, or a broken one", err);
+        return complain(tls, CERTIFICATE, "does not contain a PEM certificate, or the certificate is malformed", err);
     bool ok = gnutls_x509_privkey_init(&private) == 0;
     if (!ok)
         (void)err_set(err, ERR_SYSTEM, "gnutls_x509_privkey_init");
     else if (gnutls_x509_privkey_import2(private, &key, GNUTLS_X509_FMT_PEM, NULL, 0) < 0)
-        ok = complain(tls, KEY, "no PEM private key in it, or one with a passphrase; write it without", err);
+        ok = complain(tls, KEY,
+                      "does not contain a PEM private key, or the key has a passphrase; remove the passphrase", err);
     else if (gnutls_certificate_set_x509_key(pair->credentials, chain, (int)count, private) < 0)
         ok = complain(tls, KEY, "does not belong to the certificate in tls.certificate", err);
     if (ok)
@@ -165,7 +166,7 @@ static bool use_client_ca(const struct tls *tls, struct tls_pair *pair, const st
 {
     gnutls_datum_t authorities = datum(text);
     if (gnutls_certificate_set_x509_trust_mem(pair->credentials, &authorities, GNUTLS_X509_FMT_PEM) <= 0)
-        return complain(tls, CLIENT_CA, "no PEM certificate in it", err);
+        return complain(tls, CLIENT_CA, "does not contain a PEM certificate", err);
     pair->asks = true;
     return true;
 }
@@ -202,7 +203,7 @@ static void replace(struct tls *tls, bool again)
     tls->failing = !pair;
     if (!pair) {
         if (!again || !tls->unread)
-            log_error("certificate not replaced; the previous one stays in use", LOG_STR("detail", err.detail));
+            log_error("cannot replace the certificate; the previous one stays in use", LOG_STR("detail", err.detail));
         return;
     }
     pair_unref(tls->pair);
@@ -374,7 +375,7 @@ static void log_refusal(unsigned status)
     gnutls_datum_t why = {0};
     if (gnutls_certificate_verification_status_print(status, GNUTLS_CRT_X509, &why, 0) < 0)
         why.data = NULL;
-    log_warn("client certificate not accepted", LOG_STR("detail", why.data ? (char *)why.data : "cannot be verified"));
+    log_warn("client certificate rejected", LOG_STR("detail", why.data ? (char *)why.data : "cannot be verified"));
     gnutls_free(why.data);
 }
 

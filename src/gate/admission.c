@@ -18,7 +18,9 @@ bool admission_open(struct gate *gate, struct admission *admission)
         provider_chain_relays(credentials->chain, credentials) ||
         (admission->session_id.at && session_find(gate, admission->session_id)))
         return true;
-    return err_set(&admission->err, ERR_AUTH_LIMITED, "too many failed authentications from this address");
+    return err_set(&admission->err, ERR_AUTH_LIMITED,
+                   "too many failed authentications from this address (limits.auth_failures = %lld)",
+                   (long long)gate->config->limits.auth_failures);
 }
 
 static bool is_failed_attempt(enum provider_verdict verdict, const struct credentials *credentials)

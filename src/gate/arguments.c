@@ -25,7 +25,7 @@ static bool merge_completion(struct call *call, struct span *out)
         return invalid(call, "params.argument needs a name and a value, both strings");
     bool more = params_find(&call->params, "context", "arguments", &given);
     if (more && !scan_is_object(given))
-        return invalid(call, "params.context.arguments are not an object");
+        return invalid(call, "params.context.arguments is not an object");
     if (more)
         walk = scan_walk(given);
     buf_put_char(&text, '{');
@@ -40,7 +40,7 @@ static bool merge_completion(struct call *call, struct span *out)
     }
     *out = arena_span(&call->arena, buf_span(&text));
     buf_release(&text);
-    return scan_document(*out, true, out, &err) || invalid(call, "params.argument is in params.context as well");
+    return scan_document(*out, true, out, &err) || invalid(call, "params.argument is also in params.context");
 }
 
 // False: the arguments cannot be read, and call->err is set. out->at is NULL if the method has no arguments.
@@ -60,7 +60,8 @@ static bool find_arguments(struct call *call, struct span *out)
 static bool unjudgeable(struct call *call, size_t len)
 {
     if (len > ARGUMENTS_MAX)
-        return err_set(&call->err, ERR_INVALID_PARAMS, "arguments of %zu bytes are too large for the policy", len);
+        return err_set(&call->err, ERR_INVALID_PARAMS,
+                       "arguments of %zu bytes are too large for the policy (at most %zu)", len, ARGUMENTS_MAX);
     call->error_text =
         "Invalid params: the policy cannot evaluate the arguments: the name of one contains U+0000 or a lone "
         "surrogate, or a number does not fit into 64 bits";
@@ -81,7 +82,7 @@ bool arguments_read(struct call *call, const struct policy_question *question, j
     if (!raw.at)
         return true;
     if (!scan_is_object(raw))
-        return invalid(call, "arguments are not an object");
+        return invalid(call, "the arguments are not an object");
     const struct arguments *found = call->found && call->found->raw.at == raw.at ? call->found : NULL;
     bool may_be_deep = raw.len > (size_t)2 * ARGUMENTS_DEPTH_MAX;
     if (may_be_deep && (found ? found->depth : scan_depth(raw)) > ARGUMENTS_DEPTH_MAX)

@@ -2,6 +2,7 @@
 #include "batch.h"
 #include "phase.h"
 #include "reading.h"
+#include <inttypes.h>
 #include <stdio.h>
 
 static struct call *part_new(struct call *batch, size_t at)
@@ -34,7 +35,8 @@ enum phase_result batch_split(struct call *call)
     if (reading_has(call, METHOD_INITIALIZE))
         return call_fail(call, ERR_INVALID_REQUEST, "initialize must not be in a batch");
     if (count == 0 || (int64_t)count > call->gate->config->limits.batch)
-        return call_fail(call, ERR_INVALID_REQUEST, "a batch of %zu messages (limits.batch)", count);
+        return call_fail(call, ERR_INVALID_REQUEST, "the batch has %zu messages (limits.batch = %" PRId64 ")", count,
+                         call->gate->config->limits.batch);
     call_set_batch(call, BATCH_SPLIT);
     call->parts_left = count + 1;
     for (size_t i = 0; i < count; i++)

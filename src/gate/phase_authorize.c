@@ -38,7 +38,7 @@ static enum phase_result deny(struct call *call)
         put_canonical(call, &text);
     call->error_text = arena_copy(&call->arena, buf_span(&text));
     buf_release(&text);
-    return call_fail(call, ERR_DENIED, "by %s", call->decision.by);
+    return call_fail(call, ERR_DENIED, "denied by %s", call->decision.by);
 }
 
 // A name that no server has is decided like a name without a rule, so that a denial does not disclose what exists.

@@ -82,7 +82,7 @@ static bool check_version(struct call *call)
         buf_printf(&call->error_data, "\"%s\"%s", revision_text((enum revision)i), i > REVISION_NONE + 1 ? "," : "");
     buf_put_text(&call->error_data, "],\"requested\":");
     scan_encode_lossy(said, &call->error_data);
-    return err_set(&call->err, ERR_BAD_VERSION, "protocol version %.*s", SPAN_ARG(said));
+    return err_set(&call->err, ERR_BAD_VERSION, "protocol version %.*s is not supported", SPAN_ARG(said));
 }
 
 // Checks that the message is allowed in the state of its session.

@@ -244,9 +244,9 @@ enum phase_result reading_wait(struct call *call)
     struct reading *reading = call->reading;
     if (reading && !reading->done && !reading->running) {
         if (call->gate->state != GATE_OPEN)
-            return call_fail(call, ERR_SHUTTING_DOWN, "no new large messages");
+            return call_fail(call, ERR_SHUTTING_DOWN, "large messages are not accepted during the shutdown");
         if (!(reading->running = offload_put(reading->pool, &reading->job)))
-            return call_fail(call, ERR_TOO_MANY, "too many large messages wait to be read");
+            return call_fail(call, ERR_TOO_MANY, "too many large messages are waiting to be parsed");
     } else if (call->op != ARRIVAL_MESSAGE || call->in_turn || !session || list_empty(&session->unread)) {
         return call->err.code ? PHASE_FAIL : PHASE_NEXT;
     }

@@ -207,7 +207,7 @@ static void not_started(struct child *child, const char *why)
     char how[512];
     const char *hint = strpbrk(child->command, " \t") ? "; put its arguments in \"args\"" : "";
     snprintf(how, sizeof how, "cannot start \"%s\": %s%s%s%s", child->command, why, hint,
-             child->cwd ? "; its cwd is " : "", child->cwd ? child->cwd : "");
+             child->cwd ? "; its working directory is " : "", child->cwd ? child->cwd : "");
     exited(child, how);
 }
 

@@ -113,7 +113,7 @@ static void transfer_lost(struct http_transfer *transfer, bool closed, const cha
 
 static void on_deadline(struct loop_timer *timer)
 {
-    transfer_fail(timer->arg, ERR_UPSTREAM_TIMEOUT, "timed out waiting for the complete answer");
+    transfer_fail(timer->arg, ERR_UPSTREAM_TIMEOUT, "timed out waiting for the complete response");
 }
 
 static void transfer_watch(struct http_transfer *transfer)
@@ -134,7 +134,7 @@ static void transfer_send(struct http_transfer *transfer)
         if (count == HTTP_LATER)
             break;
         if (count == HTTP_BROKEN) {
-            transfer_lost(transfer, false, "the connection broke while the request was sent");
+            transfer_lost(transfer, false, "the connection was lost while the request was sent");
             return;
         }
     }
@@ -169,7 +169,7 @@ static bool transfer_feed(struct http_transfer *transfer, struct span bytes)
             break;
         case HTTP1_BODY:
             if (!transfer->events->on_data(transfer->arg, piece) && !transfer->over)
-                transfer_fail(transfer, ERR_UPSTREAM_TRANSPORT, "the rest of the answer was refused");
+                transfer_fail(transfer, ERR_UPSTREAM_TRANSPORT, "the response was rejected before its end");
             break;
         case HTTP1_END: transfer_complete(transfer, bytes.len == 0); return false;
         }
@@ -198,8 +198,8 @@ static void transfer_at_close(struct http_transfer *transfer)
         transfer_complete(transfer, false);
     else
         transfer_lost(transfer, true,
-                      transfer->answered ? "the server closed the connection in the middle of its answer"
-                                         : "the server closed the connection without an answer");
+                      transfer->answered ? "the server closed the connection in the middle of its response"
+                                         : "the server closed the connection without a response");
 }
 
 // Where the next bytes are read to. A body of known length is read into the owner's memory, if body_room() provides it,
@@ -228,7 +228,7 @@ static void connection_read(struct http_connection *connection)
         if (count == HTTP_LATER)
             return;
         if (count == HTTP_BROKEN) {
-            transfer_lost(transfer, false, "the connection broke while the answer was read");
+            transfer_lost(transfer, false, "the connection was lost while the response was read");
             return;
         }
         if (!count) {

@@ -132,7 +132,7 @@ bool message_parse(struct span text, bool strict, struct message *out, struct er
         if (!scan_document(text, true, &value, err))
             return false;
         if (!scan_is_object(value))
-            return err_set(err, ERR_INVALID_REQUEST, "a message is an object");
+            return err_set(err, ERR_INVALID_REQUEST, "a message must be an object");
         struct scan_walk walk = scan_walk(value);
         struct span key;
         while (scan_member(&walk, &key, &value))
@@ -143,7 +143,8 @@ bool message_parse(struct span text, bool strict, struct message *out, struct er
     scan_space(&scan);
     if (scan.at >= scan.end || *scan.at != '{') {
         struct span other;
-        return scan_document(text, false, &other, err) && err_set(err, ERR_INVALID_REQUEST, "a message is an object");
+        return scan_document(text, false, &other, err) &&
+               err_set(err, ERR_INVALID_REQUEST, "a message must be an object");
     }
     scan.at++;
     bool ok = parse_members(&scan, &m);

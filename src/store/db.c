@@ -104,17 +104,21 @@ static bool check_folder(const struct db *db, const char *folder, struct err *er
     struct stat is;
     struct statfs system;
     if (stat(folder, &is) != 0 || statfs(folder, &system) != 0)
-        return err_set(err, ERR_CONFIG, "%s: its folder: %s; create it, or set $POSTERN_STATE to another one", db->path,
+        return err_set(err, ERR_CONFIG,
+                       "%s: cannot access its folder: %s; create it, or set $POSTERN_STATE to another one", db->path,
                        strerror(errno));
     if (!db->kind->open && is.st_uid != geteuid() && is.st_uid != 0)
-        return err_set(err, ERR_CONFIG, "%s: belongs to another user (uid %ld); chown it, or name another folder",
+        return err_set(err, ERR_CONFIG,
+                       "%s: is owned by another user (uid %ld); change its owner with chown, or use another folder",
                        folder, (long)is.st_uid);
     if (!db->kind->open && is.st_mode & (S_IWGRP | S_IWOTH))
-        return err_set(err, ERR_CONFIG, "%s: others may write to this folder; chmod 700 %s", folder, folder);
+        return err_set(err, ERR_CONFIG, "%s: other users may write to this folder; run 'chmod 700 %s'", folder, folder);
     unsigned long type = (unsigned long)system.f_type & 0xFFFFFFFFUL;
     if (type == NFS_SUPER_MAGIC || type == SMB_SUPER_MAGIC || type == CIFS_MAGIC || type == SMB2_MAGIC)
-        return err_set(err, ERR_CONFIG, "%s: a network file system, where processes cannot share a database safely",
-                       folder);
+        return err_set(
+            err, ERR_CONFIG,
+            "%s: is on a network file system, where processes cannot share a database safely; use a local file system",
+            folder);
     return true;
 }
 
@@ -131,13 +135,14 @@ static bool check_file(const struct db *db, struct err *err)
     if (stat(db->path, &is) != 0)
         return err_set(err, ERR_CONFIG, "%s: %s", db->path, strerror(errno));
     if (!S_ISREG(is.st_mode))
-        return err_set(err, ERR_CONFIG, "%s: not a file", db->path);
+        return err_set(err, ERR_CONFIG, "%s: is not a regular file", db->path);
     if (db->kind->open)
         return true;
     if (is.st_uid != geteuid())
-        return err_set(err, ERR_CONFIG, "%s: belongs to another user (uid %ld); chown it", db->path, (long)is.st_uid);
+        return err_set(err, ERR_CONFIG, "%s: is owned by another user (uid %ld); change its owner with chown", db->path,
+                       (long)is.st_uid);
     if (is.st_mode & (S_IRWXG | S_IRWXO))
-        return err_set(err, ERR_CONFIG, "%s: others may read it (mode %03o); chmod 600 %s", db->path,
+        return err_set(err, ERR_CONFIG, "%s: is readable by other users (mode %03o); run 'chmod 600 %s'", db->path,
                        (unsigned)is.st_mode & 0777, db->path);
     return true;
 }
@@ -321,9 +326,9 @@ static bool check_seed(const char *path, struct err *err)
     if (stat(path, &is) != 0)
         return err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
     if (!S_ISREG(is.st_mode))
-        return err_set(err, ERR_CONFIG, "%s: not a file", path);
+        return err_set(err, ERR_CONFIG, "%s: is not a regular file", path);
     if (is.st_mode & (S_IWGRP | S_IWOTH))
-        return err_set(err, ERR_CONFIG, "%s: others may write to it (mode %03o); chmod go-w %s", path,
+        return err_set(err, ERR_CONFIG, "%s: is writable by other users (mode %03o); run 'chmod go-w %s'", path,
                        (unsigned)is.st_mode & 0777, path);
     buf_printf(&log, "%s-wal", path);
     bool whole = stat(buf_text(&log), &is) != 0 || is.st_size == 0;

@@ -45,7 +45,7 @@ static const char *const sql_of[] = {
 };
 
 static const struct db_kind kind = {
-    .what = "a store of postern",
+    .what = "a postern store",
     .if_lost =
         "nothing was changed: restore a backup, or move the file away; then all users must connect their servers again",
     .application = 0x506f7372,

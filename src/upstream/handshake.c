@@ -32,7 +32,7 @@ static void read_abilities(struct upstream *upstream, struct span capabilities)
     can->tasks = scan_find(capabilities, "tasks", &part);
     can->tasks_list = can->tasks && scan_find(part, "list", &flag);
     if (capabilities.len > CAPABILITIES_MAX)
-        log_warn("capabilities are too long and not passed on", LOG_STR("server", upstream->server->name),
+        log_warn("capabilities too long, not passed on", LOG_STR("server", upstream->server->name),
                  LOG_INT("bytes", (int64_t)capabilities.len), LOG_INT("max", CAPABILITIES_MAX));
     else if (scan_is_object(capabilities))
         buf_put_span(&upstream->declared, capabilities);
@@ -78,8 +78,8 @@ static void on_answer(struct upstream_request *request, const struct upstream_re
         (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" refused initialize: %.*s", upstream->server->name,
                       reply->error.len > 200 ? 200 : (int)reply->error.len, reply->error.at);
     else if (!read_revision(upstream, reply->result))
-        (void)err_set(&err, ERR_UPSTREAM_INVALID, "server \"%s\" offers no supported protocol version",
-                      upstream->server->name);
+        (void)err_set(&err, ERR_UPSTREAM_INVALID,
+                      "server \"%s\" answered initialize without a supported protocol version", upstream->server->name);
     if (!err.code) {
         read_result(upstream, reply->result);
         greet(upstream);

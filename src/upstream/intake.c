@@ -32,8 +32,9 @@ bool intake_cover(struct intake *intake, size_t bytes)
     if (needed <= taken || budget_await(&intake->held, needed - taken, &full))
         return true;
     if (!intake->told)
-        log_info("reading from a server waits for memory", LOG_STR("server", intake->upstream->server->name),
-                 LOG_STR("limit", full->option), LOG_INT("held", (int64_t)full->used));
+        log_info("reading from a server paused: memory limit reached",
+                 LOG_STR("server", intake->upstream->server->name), LOG_STR("limit", full->option),
+                 LOG_INT("held", (int64_t)full->used));
     intake->told = true;
     return false;
 }

@@ -140,8 +140,8 @@ static void on_answer(struct upstream *upstream, const struct message *message, 
         log_debug("late answer ignored", LOG_STR("server", upstream->server->name), LOG_SPAN("id", message->id));
     } else {
         struct span id = span_make(message->id.at, message->id.len < 64 ? message->id.len : 64);
-        (void)err_set(&err, ERR_UPSTREAM_INVALID, id.at ? "no request has the id %.*s" : "an error without an id",
-                      SPAN_ARG(id));
+        (void)err_set(&err, ERR_UPSTREAM_INVALID,
+                      id.at ? "the id %.*s does not match a request" : "an error without an id", SPAN_ARG(id));
         on_invalid(upstream, message, origin, &err);
     }
 }
@@ -243,10 +243,11 @@ void receive_dropped(struct upstream *upstream, struct span head, bool no_memory
     int64_t max = (int64_t)upstream->spec.max_message;
     salvage_find(span_make(head.at, head.len < DROPPED_HEAD ? head.len : DROPPED_HEAD), &message);
     if (no_memory) {
-        (void)err_set(&err, ERR_TOO_MANY, "no memory for a message");
-        log_error("out of memory: a server's message is dropped", LOG_STR("server", server));
+        (void)err_set(&err, ERR_TOO_MANY, "out of memory for a message");
+        log_error("server message dropped: out of memory", LOG_STR("server", server));
     } else {
-        (void)err_set(&err, ERR_UPSTREAM_INVALID, "a message is larger than %lld bytes", (long long)max);
+        (void)err_set(&err, ERR_UPSTREAM_INVALID, "a message is larger than %lld bytes (limits.max_message)",
+                      (long long)max);
         log_warn("server sent a message that is too large", LOG_STR("server", server), LOG_INT("max", max),
                  LOG_STR("option", "limits.max_message"));
     }

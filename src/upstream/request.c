@@ -141,8 +141,9 @@ static void on_timeout(struct loop_timer *timer)
         return;
     }
     int64_t waited = loop_now(upstream->spec.loop) - request->started_ms;
-    (void)err_set(&err, ERR_UPSTREAM_TIMEOUT, "server \"%s\": no answer after %lld ms", upstream->server->name,
-                  (long long)waited);
+    (void)err_set(&err, ERR_UPSTREAM_TIMEOUT,
+                  "server \"%s\" did not answer within %lld ms; see its timeout and max_timeout",
+                  upstream->server->name, (long long)waited);
     upstream->given_up++;
     if (!request->initial && upstream->state == UPSTREAM_READY)
         upstream_message_cancelled(upstream, request->id, "timeout");

@@ -119,14 +119,14 @@ static bool good_key(const char *key)
 static bool check_assertion(const struct server *server, const struct option_place *place, struct err *err)
 {
     if (server->command)
-        return err_set(err, ERR_CONFIG, "%s: %s/auth/assertion: only for a server with a \"url\"", place->file,
+        return err_set(err, ERR_CONFIG, "%s: %s/auth/assertion: applies only to a server with a \"url\"", place->file,
                        place->path);
     if (server->isolation == SERVER_SHARED)
         return err_set(err, ERR_CONFIG, "%s: %s/auth/assertion: needs \"isolation\" \"user\" or \"session\"",
                        place->file, place->path);
     for (size_t i = 0; i < server->headers.count; i++)
         if (strcasecmp(server->headers.at[i].name, server->auth.assertion.header) == 0)
-            return err_set(err, ERR_CONFIG, "%s: %s/headers/%s: this header carries the assertion", place->file,
+            return err_set(err, ERR_CONFIG, "%s: %s/headers/%s: this header is reserved for the assertion", place->file,
                            place->path, server->headers.at[i].name);
     return true;
 }
@@ -157,7 +157,7 @@ static bool check(void *object, const struct option_place *place, struct err *er
         return err_set(err, ERR_CONFIG, "%s: %s: a server's name is 1 to 48 letters, digits, '.', '_' or '-'",
                        place->file, place->path);
     if (server->prefix && *server->prefix && !good_key(server->prefix))
-        return err_set(err, ERR_CONFIG, "%s: %s/prefix: 1 to 48 letters, digits, '.', '_' or '-', or false",
+        return err_set(err, ERR_CONFIG, "%s: %s/prefix: must be 1 to 48 letters, digits, '.', '_' or '-', or false",
                        place->file, place->path);
     if (stdio == web)
         return err_set(err, ERR_CONFIG, "%s: %s: give either \"command\" or \"url\"", place->file, place->path);
@@ -169,7 +169,7 @@ static bool check(void *object, const struct option_place *place, struct err *er
         return err_set(err, ERR_CONFIG, "%s: %s/type: \"%s\" needs a \"%s\"", place->file, place->path,
                        types[server->type], stdio ? "url" : "command");
     if (stdio && server->auth.mode != ACCESS_NONE)
-        return err_set(err, ERR_CONFIG, "%s: %s/auth: only for a server with a \"url\"; a command gets \"env\"",
+        return err_set(err, ERR_CONFIG, "%s: %s/auth: applies only to a server with a \"url\"; a command gets \"env\"",
                        place->file, place->path);
     bool own = server->auth.mode == ACCESS_USER || access_options_takes_caller(&server->auth);
     if (own && server->isolation == SERVER_SHARED)
@@ -182,8 +182,8 @@ static bool check(void *object, const struct option_place *place, struct err *er
                        "\"headers\", as Authorization",
                        place->file, place->path);
     if (server->tls.ca_file && (!web || strncasecmp(server->url, "https:", 6) != 0))
-        return err_set(err, ERR_CONFIG, "%s: %s/tls/ca_file: only for a server with an https \"url\"", place->file,
-                       place->path);
+        return err_set(err, ERR_CONFIG, "%s: %s/tls/ca_file: applies only to a server with an https \"url\"",
+                       place->file, place->path);
     return check_headers(server, place, err);
 }
 

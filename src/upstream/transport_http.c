@@ -395,7 +395,7 @@ static void bad_status(struct exchange *exchange)
         fail_request(exchange, &err);
     } else if (exchange->initial && upstream->server->type == SERVER_AUTO &&
                (status == 400 || status == 404 || status == 405)) {
-        log_info("server has no Streamable HTTP, trying HTTP+SSE", LOG_STR("server", upstream->server->name),
+        log_info("server does not support Streamable HTTP, trying HTTP+SSE", LOG_STR("server", upstream->server->name),
                  LOG_INT("status", status));
         exchange_end(exchange);
         upstream->events->on_not_streamable(upstream);
@@ -464,9 +464,10 @@ static void post_done(struct exchange *exchange, const struct err *err)
     }
     if (body->overflow) {
         if (body->no_memory)
-            (void)err_set(&problem, ERR_TOO_MANY, "no memory for an answer of more than %zu bytes", body->len);
+            (void)err_set(&problem, ERR_TOO_MANY, "out of memory after %zu bytes of an answer", body->len);
         else
-            (void)err_set(&problem, ERR_UPSTREAM_INVALID, "the answer is larger than %zu bytes", body->max);
+            (void)err_set(&problem, ERR_UPSTREAM_INVALID, "the answer is larger than %zu bytes (limits.max_message)",
+                          body->max);
         err = &problem;
     }
     if (err)

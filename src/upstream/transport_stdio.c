@@ -305,7 +305,7 @@ static void flush(struct stdio_wire *wire)
     enum outbox_status status = fd >= 0 ? outbox_write(&wire->outbox, fd) : OUTBOX_EMPTY;
     if (status == OUTBOX_MORE) {
         if (!loop_watch(wire->upstream->spec.loop, &wire->out, LOOP_WRITE, &err))
-            log_error("cannot wait for a server's stdin", LOG_STR("detail", err.detail));
+            log_error("cannot watch a server's stdin", LOG_STR("detail", err.detail));
         return;
     }
     loop_unwatch(wire->upstream->spec.loop, &wire->out);

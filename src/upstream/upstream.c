@@ -273,7 +273,7 @@ static void on_session_lost(struct upstream *upstream)
 {
     if (upstream->state != UPSTREAM_READY)
         return;
-    log_info("server forgot the session, initializing again", LOG_STR("server", upstream->server->name));
+    log_info("session no longer valid at the server, initializing again", LOG_STR("server", upstream->server->name));
     set_state(upstream, UPSTREAM_STARTING);
     handshake_start(upstream);
 }

@@ -149,7 +149,7 @@ describe('a broken block fails', () => {
     test('a unit without a state folder', { skip: isRoot ? undefined : 'only as root' }, () => {
         writeFileSync('/etc/broken.json', '{"audit": {"jsonl": "-"}}');
         shell('rm -rf /var/lib/postern', { cwd: '/' });
-        return assert.rejects(runUnit({ text: unit }, document), /audit\.db: its folder: .*POSTERN_STATE/);
+        return assert.rejects(runUnit({ text: unit }, document), /audit\.db: cannot access its folder: .*POSTERN_STATE/);
     });
     for (const [name, [markdown, pattern]] of Object.entries(broken))
         test(name, () => assert.rejects(runBlock(blocksOf('broken.md', markdown)[0], document), pattern));

@@ -48,9 +48,9 @@ static int no_config(void)
 {
     char *here = getcwd(NULL, 0);
     int code = fail_with(EXIT_CONFIG,
-                         "no configuration: give --config FILE, or create postern.json in %s or in ~/.config/postern "
-                         "(see docs/config.md)",
-                         here ? here : "this folder");
+                         "no configuration file found: give --config FILE, or create postern.json in %s or in "
+                         "~/.config/postern (see docs/config.md)",
+                         here ? here : "the current folder");
     free(here);
     return code;
 }
@@ -91,7 +91,8 @@ static bool take_token(const char *from, struct span text, struct secret *token,
     while (text.len && strchr(" \t\r\n", text.at[text.len - 1]))
         text.len--;
     if (!is_token(text))
-        return err_set(err, ERR_CONFIG, "%s does not hold a bearer token: one line without spaces is expected", from);
+        return err_set(err, ERR_CONFIG, "%s does not contain a bearer token: one line without spaces is expected",
+                       from);
     secret_set(token, text);
     return true;
 }
@@ -105,9 +106,9 @@ static bool read_file(const char *path, struct secret *token, struct err *err)
     size_t len = fread(text, 1, sizeof text, file);
     bool whole = !ferror(file) && len < sizeof text;
     (void)fclose(file);
-    bool ok =
-        whole ? take_token(path, span_make(text, len), token, err)
-              : err_set(err, ERR_CONFIG, "--token-file %s: not readable, or larger than %d bytes", path, TOKEN_MAX - 1);
+    bool ok = whole ? take_token(path, span_make(text, len), token, err)
+                    : err_set(err, ERR_CONFIG, "--token-file %s: cannot be read, or is larger than %d bytes", path,
+                              TOKEN_MAX - 1);
     explicit_bzero(text, sizeof text);
     return ok;
 }
@@ -160,8 +161,7 @@ char *configuration_audit_path(const struct flags *flags, int *exit_code)
     char *path = config_audited(config) ? audit_path(config->audit.path) : NULL;
     config_unref(config);
     if (!path)
-        *exit_code =
-            fail_with(EXIT_CONFIG, "the configuration has no audit log: give it audit.path, or a provider that "
-                                   "authenticates callers; --file DB reads another");
+        *exit_code = fail_with(EXIT_CONFIG, "the configuration has no audit log: set audit.path, or add a provider "
+                                            "that authenticates callers; --file DB reads another database");
     return path;
 }

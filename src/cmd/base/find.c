@@ -31,7 +31,7 @@ bool find_check_tenant(const struct config *config, const char *tenant, struct e
     if (!tenant || config_tenant_find(config, tenant))
         return true;
     const char *near = nearest(config, tenant, NULL);
-    return err_set(err, ERR_CONFIG, "no tenant \"%s\" in the configuration%s%s%s", tenant,
+    return err_set(err, ERR_CONFIG, "tenant \"%s\" does not exist in the configuration%s%s%s", tenant,
                    near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
@@ -45,8 +45,8 @@ void find_set_unknown(const struct config *config, const char *tenant, const cha
             return;
         }
     const char *near = nearest(config, tenant, name);
-    (void)err_set(err, ERR_CONFIG, "no server \"%s\" in the configuration%s%s%s", name, near ? "; did you mean \"" : "",
-                  near ? near : "", near ? "\"?" : "; 'postern servers' lists them");
+    (void)err_set(err, ERR_CONFIG, "server \"%s\" does not exist in the configuration%s%s%s", name,
+                  near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "; 'postern servers' lists them");
 }
 
 const struct server *find_server(const struct config *config, const char *tenant, const char *name, struct err *err)

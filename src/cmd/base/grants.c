@@ -18,10 +18,10 @@ bool grants_lasts(const struct config *config, int *code)
 {
     if (!config || !config->store.seed)
         return true;
-    *code = fail_with(EXIT_STORE,
-                      "%s: the store is a seed, so changes would be lost at once; do this where "
-                      "the seed is created",
-                      config->store.seed);
+    *code = fail_with(
+        EXIT_STORE,
+        "%s: the store is a seed, so changes would be lost at once; run this command where the seed is created",
+        config->store.seed);
     return false;
 }
 

@@ -74,7 +74,7 @@ static int parse_flag(const struct command *command, int argc, char **argv, int 
     if (!equals && *at + 1 == argc)
         return fail_with(EXIT_USAGE, "%s: --%s needs a %s", command->name, flag->name, flag->value);
     if (!take_value(flag, slot, equals ? equals + 1 : argv[++*at]))
-        return fail_with(EXIT_USAGE, "%s: --%s more than %d times", command->name, flag->name, FLAG_MANY);
+        return fail_with(EXIT_USAGE, "%s: --%s is given more than %d times", command->name, flag->name, FLAG_MANY);
     return EXIT_OK;
 }
 

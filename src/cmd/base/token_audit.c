@@ -86,7 +86,7 @@ bool token_audit_change(const struct flags *flags, const struct token_change *ch
         *exit_code =
             fail_with(EXIT_CONFIG, "nothing was changed, because the change cannot be recorded: %s", err.detail);
     else if (err.code)
-        (void)fail_with(EXIT_OK, "not recorded in the audit log: %s", err.detail);
+        (void)fail_with(EXIT_OK, "the change was not recorded in the audit log: %s", err.detail);
     return !must;
 }
 
@@ -106,7 +106,7 @@ json_t *token_audit_uses(const struct flags *flags)
     json_t *uses = json_object();
     bool there = config && config_audited(config) && access(path, F_OK) == 0;
     if ((!config && err.code) || (there && !audit_reader_uses(path, on_token, uses, &err)))
-        (void)fail_with(EXIT_OK, "the last use of the tokens is not known: %s", err.detail);
+        (void)fail_with(EXIT_OK, "cannot read the last use of the tokens from the audit log: %s", err.detail);
     free(path);
     config_unref(config);
     return uses;

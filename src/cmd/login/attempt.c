@@ -97,7 +97,7 @@ static void put_back(struct login *login, struct attempt *attempt, struct span f
     attempt->stage = ATTEMPT_AWAY;
     secret_set(&attempt->login, frozen);
     if (!save(login, attempt, &back))
-        fprintf(stderr, "postern: cannot store the attempt again; start a new login\n");
+        fprintf(stderr, "postern: cannot store the attempt for another try; start a new login\n");
     grant_request_release(&back);
 }
 
@@ -114,8 +114,9 @@ static bool answer(struct login *login, struct attempt *attempt, const char *red
         login->code = fail_with(EXIT_TIMEOUT, "--finish: another process is completing this attempt");
     if (ok && !(query && login_take_query(login, span_of(query + 1)))) {
         put_back(login, taken.attempt, secret_span(&frozen));
-        login->code = fail_with(EXIT_ANSWER, "--redirect: not the final address of the browser for this attempt; "
-                                             "the attempt can still be completed");
+        login->code = fail_with(
+            EXIT_ANSWER,
+            "--redirect: is not the final address of the browser for this attempt; the attempt can still be completed");
         ok = false;
     }
     secret_release(&frozen);
@@ -148,8 +149,8 @@ bool login_attempt_resume(struct login *login)
     if (!grant_store_wait(login->store, LOGIN_STORE_MS) || found.answer == GRANT_STORE_FAILED)
         login->code = fail_with(EXIT_STORE, "%s", found.err.detail);
     else if (found.answer != GRANT_STORE_DONE || found.attempt->stage != ATTEMPT_AWAY)
-        login->code = fail_with(EXIT_TIMEOUT, "--finish: no such attempt: it was completed, is older than ten "
-                                              "minutes, or was not started with this store");
+        login->code = fail_with(EXIT_TIMEOUT, "--finish: the attempt does not exist: it was completed, is older than "
+                                              "ten minutes, or was not started with this store");
     else
         ok = go_on(login, found.attempt, redirect ? redirect : "");
     if (redirect)

@@ -110,12 +110,10 @@ static void on_page_done(void *arg, const struct err *err)
     if (err)
         login_finish(login, fail_with(EXIT_ANSWER, "the authorization endpoint%s", why ? why : " did not answer"));
     else
-        login_finish(
-            login,
-            fail_with(EXIT_ANSWER,
-                      "the authorization server requires user interaction: HTTP %d without a redirect to us; log "
-                      "in without --headless",
-                      login->status));
+        login_finish(login, fail_with(EXIT_ANSWER,
+                                      "the authorization server requires user interaction: HTTP %d without a redirect "
+                                      "to the callback address; log in without --headless",
+                                      login->status));
 }
 
 static const struct http_events page_events = {on_page_head, on_page_data, on_page_done, NULL, NULL};

@@ -84,11 +84,12 @@ static void tell_grant(const struct login *login, const struct grant *grant)
         strftime(until, sizeof until, "until %Y-%m-%d %H:%M:%S UTC", &parts);
     char *store = record_place(&login->config->store);
     const char *account = grant->is.account && *grant->is.account ? grant->is.account : NULL;
-    fprintf(stderr, "Logged in to %s at %s%s%s\nscope: %s\ntoken: good %s%s\nstored: %s\n", login->server->name,
+    fprintf(stderr, "Logged in to %s at %s%s%s\nscope: %s\ntoken: valid %s%s\nstored: %s\n", login->server->name,
             grant->issuer, account ? " as " : "", account ? account : "",
             grant->is.scope && *grant->is.scope ? grant->is.scope : "(not stated)", until,
-            grant->is.refresh_token.len ? ", then refreshed"
-                                        : "; the server issued no refresh token, so log in again then",
+            grant->is.refresh_token.len
+                ? ", then refreshed"
+                : "; then log in again, because the authorization server did not issue a refresh token",
             store);
     free(store);
 }
@@ -162,7 +163,8 @@ static void on_again(struct loop_timer *timer)
 static void on_late(struct loop_timer *timer)
 {
     struct login *login = timer->arg;
-    login_finish(login, fail_with(EXIT_TIMEOUT, "the login in pid %ld did not end within %lld seconds",
+    login_finish(login, fail_with(EXIT_TIMEOUT,
+                                  "the login in process %ld did not finish within %lld seconds; run the command again",
                                   login->turn.holder, (long long)(login->timeout_ms / 1000)));
 }
 
@@ -177,7 +179,7 @@ static bool take_turn(struct login *login)
         login->code = fail_with(EXIT_STORE, "%s", err.detail);
     if (answer != LOGIN_TURN_BUSY)
         return answer == LOGIN_TURN_MINE;
-    fprintf(stderr, "postern: login in progress in pid %ld; waiting for it\n", login->turn.holder);
+    fprintf(stderr, "postern: waiting for the login in process %ld\n", login->turn.holder);
     login->again = (struct loop_timer){.on_due = on_again, .arg = login};
     login->deadline = (struct loop_timer){.on_due = on_late, .arg = login};
     loop_timer_set(login->loop, &login->again, TURN_MS);
@@ -282,10 +284,10 @@ static bool open_callback(struct login *login, int *code)
     login->port = (unsigned)port;
     bool ok = open_at(login, host, &err);
     if (!ok)
-        *code =
-            fail_with(EXIT_PORT,
-                      "%s; 'ss -ltnp' shows the process that uses it; --callback-port or callback_port chooses another",
-                      err.detail);
+        *code = fail_with(EXIT_PORT,
+                          "%s; find the process that uses it with 'ss -ltnp', or choose another port with "
+                          "--callback-port or callback_port",
+                          err.detail);
     return ok;
 }
 

@@ -121,7 +121,7 @@ static bool revoke(struct grant_listing *listing, const struct grant *grant, con
     loop_run(listing->loop);
     login_revocation_free(revocation);
     if (revoking.why.code)
-        fprintf(stderr, "Not revoked, only deleted locally: %s\n", revoking.why.detail);
+        fprintf(stderr, "The grant was deleted locally but not revoked: %s\n", revoking.why.detail);
     return !revoking.why.code;
 }
 
@@ -143,7 +143,7 @@ static void record(const struct grant_listing *listing, const struct grant *gran
                                .status = AUDIT_OK,
                                .reason = span_of(told ? NULL : "not_told")};
     if (listing->config && !token_audit_write(listing->config, &row, &err))
-        (void)fail_with(EXIT_OK, "not recorded in the audit log: %s", err.detail);
+        (void)fail_with(EXIT_OK, "the logout was not recorded in the audit log: %s", err.detail);
     buf_release(&whose);
 }
 
@@ -279,7 +279,7 @@ static int purge(const struct flags *flags)
     if (code == EXIT_OK && (code = tell_damaged(&listing, NULL, flags->issuer)) != EXIT_OK)
         count += purge_damaged(&listing, &(struct grant_filter){flags->tenant, user, flags->issuer});
     if (code == EXIT_OK || count)
-        printf("%zu purged\n", count);
+        printf("%zu grants purged\n", count);
     grant_listing_close(&listing);
     free(user);
     return code;
@@ -318,7 +318,7 @@ static int run_connections(const struct flags *flags)
             json_dumpf(list, stdout, JSON_INDENT(2));
             putchar('\n');
         } else if (!listing.held.count && !listing.held.damaged_count) {
-            fprintf(stderr, "No logins yet; to log in, run 'postern login SERVER'\n");
+            fprintf(stderr, "The store does not contain any grants; to log in, run 'postern login SERVER'\n");
         } else {
             table_print(&table);
             if (seed)

@@ -67,10 +67,10 @@ static void find_untested(const struct policy *policy, struct policy_findings *f
         bool expired = rule->expires_at && rule->expires_at <= clock_wall_s();
         findings->at = mem_resize(findings->at, (findings->count + 2) * sizeof *findings->at);
         if (!exercise.matched && !expired)
-            findings->at[findings->count++] = about_rule(rule, "W3", "no test exercises the rule; add one");
+            findings->at[findings->count++] = about_rule(rule, "W3", "the rule is not exercised by a test; add one");
         if (rule->effect && rule->when && !exercise.kept_out && !expired)
-            findings->at[findings->count++] =
-                about_rule(rule, "W4", "no test fails the condition of the rule; add one that expects a deny");
+            findings->at[findings->count++] = about_rule(
+                rule, "W4", "the condition of the rule is not failed by a test; add one that expects a deny");
     }
 }
 

@@ -153,7 +153,7 @@ static bool save_all(const char *folder, const char *revision, const char *path,
         saved++;
     }
     if (ok && !saved)
-        ok = err_set(err, ERR_CONFIG, "%s:%s: no *.json file", revision, path);
+        ok = err_set(err, ERR_CONFIG, "%s:%s: does not contain a *.json file", revision, path);
     buf_release(&names);
     buf_release(&inside);
     return ok;

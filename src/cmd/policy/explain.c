@@ -136,7 +136,7 @@ static void print_explanation(const struct explanation *all, const struct policy
     else if (strcmp(all->decision.by, "default") == 0)
         printf(" (no rule allows it)");
     else if (all->canonical)
-        printf(" (write %s)", all->canonical);
+        printf(" (canonical spelling: %s)", all->canonical);
     printf("\npolicy %s\ncaller %s:%s of tenant %s%s", policy_digest(policy), who->provider, who->subject, who->tenant,
            who->role_count ? ", roles" : ", no roles");
     for (i = 0; i < who->role_count; i++)
@@ -147,8 +147,9 @@ static void print_explanation(const struct explanation *all, const struct policy
         const char *via = json_string_value(json_object_get(row, "via"));
         bool shadow = json_object_get(row, "mode") != NULL;
         printf("  %-5s %s: %s%s%s%s%s%s\n", json_string_value(json_object_get(row, "effect")),
-               json_string_value(json_object_get(row, "id")), failed ? "no: " : "matches", failed ? failed : "",
-               via ? " (" : "", via ? via : "", via ? ")" : "", shadow ? " [shadow: does not count]" : "");
+               json_string_value(json_object_get(row, "id")), failed ? "does not match: " : "matches",
+               failed ? failed : "", via ? " (" : "", via ? via : "", via ? ")" : "",
+               shadow ? " [shadow: never decides]" : "");
     }
     if (all->nearest)
         printf("\nnearest: %s (%s:%d) fails on one selector only\n", all->nearest->id, all->nearest->file,

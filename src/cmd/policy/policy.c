@@ -191,11 +191,12 @@ static int run(const struct flags *flags)
             EXIT_USAGE,
             "policy %s: unknown subcommand; use one of check, explain, fmt, who-can, diff, replay, coverage", name);
     if (unwanted(subcommand->takes, flags))
-        return fail_with(EXIT_USAGE, "policy %s: takes no --%s", name, unwanted(subcommand->takes, flags));
+        return fail_with(EXIT_USAGE, "policy %s: does not accept --%s", name, unwanted(subcommand->takes, flags));
     if (flags->count - 1 < subcommand->min || flags->count - 1 > subcommand->max)
         return fail_with(EXIT_USAGE, "usage: postern policy %s", subcommand->usage);
     if ((subcommand->takes & TAKES_POLICY) && !flags->policy)
-        return fail_with(EXIT_USAGE, "policy %s: --policy is missing: which file or folder?", name);
+        return fail_with(EXIT_USAGE, "policy %s: --policy is missing; give the path of the policy file or folder",
+                         name);
     return subcommand->run(flags);
 }
 

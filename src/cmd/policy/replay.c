@@ -486,9 +486,8 @@ int policy_replay(const struct flags *flags)
     struct err err = {0};
     int64_t since_ms = 0;
     if (flags->since && !options_time(flags->since, &since_ms))
-        return fail_with(EXIT_USAGE,
-                         "policy replay: --since must be a time ago such as 1h, or a date such as 2027-01-31 or "
-                         "2027-01-31T12:00:00Z");
+        return fail_with(EXIT_USAGE, "policy replay: --since must be a duration before now such as 1h, or a date such "
+                                     "as 2027-01-31 or 2027-01-31T12:00:00Z");
     char *path = configuration_audit_path(flags, &code);
     struct policy *policy = path ? policy_open(flags->policy, flags->policy, &code) : NULL;
     if (!policy) {

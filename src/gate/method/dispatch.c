@@ -52,7 +52,7 @@ static enum phase_result fail_too_long(struct call *call)
 {
     const struct params *params = &call->params;
     struct buf text = {0};
-    const char *what = *params->too_long ? params->too_long : "everything but `arguments`";
+    const char *what = *params->too_long ? params->too_long : "the message without `arguments`";
     buf_printf(&text, "Invalid params: %s is longer than %zu bytes", what, params->max);
     call->error_text = arena_copy(&call->arena, buf_span(&text));
     buf_release(&text);
@@ -64,7 +64,7 @@ enum phase_result dispatch_route(struct call *call)
     const struct method_row *row = &rows[call->method];
     struct span ambiguous = call->params.ambiguous;
     if (ambiguous.at) {
-        (void)err_set(&call->err, ERR_INVALID_PARAMS, "a server may take the member %.*s for another one",
+        (void)err_set(&call->err, ERR_INVALID_PARAMS, "the name of the member %.*s is ambiguous",
                       (int)scan_cut(ambiguous, 64), ambiguous.at);
         call->error_text = "Invalid params: the name of a member contains U+0000, or differs only in case, or by a "
                            "lone surrogate, from a member of this method; use the protocol's spelling";
@@ -118,15 +118,15 @@ static enum phase_result do_listen(struct call *call)
     if (call->last_event_id.at) {
         stream = parse_event_id(call->last_event_id, &index, &sequence) ? session_stream_find(session, index) : NULL;
         if (!stream)
-            return call_fail(call, ERR_UNKNOWN_EVENT, "no such stream");
+            return call_fail(call, ERR_UNKNOWN_EVENT, "the stream of Last-Event-ID does not exist");
         if (!stream_rewind(stream, sequence))
-            return call_fail(call, ERR_UNKNOWN_EVENT, "the event is no longer kept");
+            return call_fail(call, ERR_UNKNOWN_EVENT, "the event of Last-Event-ID is no longer stored");
         if (stream_attached(stream)) {  // the caller noticed the loss of its connection first
             log_info("caller resumed its stream on another connection", LOG_STR("subject", call->identity->subject));
             stream_cut(stream);
         }
     } else if (stream_attached(stream)) {
-        return call_fail(call, ERR_STREAM_CONFLICT, "the standalone stream is open");
+        return call_fail(call, ERR_STREAM_CONFLICT, "the standalone stream of the session is already open");
     } else if (session->revision >= REVISION_2025_11_25) {
         stream_prime(stream);
     }
@@ -358,7 +358,7 @@ static void on_subscribed(struct upstream_request *request, const struct upstrea
 static enum phase_result do_subscribe(struct call *call)
 {
     if (call->session->subscribed.count >= SUBSCRIPTIONS_MAX)
-        return call_fail(call, ERR_LIMITED, "too many subscriptions in one session");
+        return call_fail(call, ERR_LIMITED, "too many subscriptions in one session (at most %d)", SUBSCRIPTIONS_MAX);
     if (!subscription_is_first(call->link, call->target)) {
         subscription_add(call->session, call->link, call->target);
         return PHASE_REPLY;

@@ -86,7 +86,7 @@ enum phase_result initialize_session(struct call *call)
 {
     struct span version, capabilities = span_of("{}"), given;
     if (call->session->state != SESSION_NEW)
-        return call_fail(call, ERR_ALREADY_INITIALIZED, "second initialize");
+        return call_fail(call, ERR_ALREADY_INITIALIZED, "the session has already received initialize");
     if (!call_text_param(call, NULL, "protocolVersion", &version))
         return call_fail(call, ERR_INVALID_PARAMS, "params.protocolVersion must be a string");
     if (params_find(&call->params, NULL, "capabilities", &given) && scan_is_object(given))

@@ -76,8 +76,8 @@ static void put_scope_refused(struct call *call)
     struct buf text = {0};
     const char *server = server_of(call)->name;
     buf_printf(&text,
-               "Server \"%s\" requires more access to your account, although more was granted %d times; "
-               "connecting again does not help",
+               "Server \"%s\" requires more access to your account, although more was granted %d times; connecting "
+               "again does not help, so ask your administrator",
                server, CONNECT_OFFER_SCOPE_REQUESTS);
     log_warn("server repeatedly requires more scope", LOG_STR("server", server),
              LOG_STR("subject", call->identity->subject));
@@ -141,7 +141,8 @@ void login_offer_put_hint(const struct link *link, struct buf *out)
     if (!connect || server->auth.mode != ACCESS_USER || source_loaded(link->source))
         return;
     buf_printf(
-        out, "%sServer \"%s\" works with the user's own account there. If it shows no tools, the user connects it at ",
+        out,
+        "%sServer \"%s\" requires the user's own account. If it lists no tools, the user must connect the account at ",
         out->len ? "\n\n" : "", server->name);
     connect_put_url(connect, server, out);
 }

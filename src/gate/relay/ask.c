@@ -111,7 +111,7 @@ static const char *cannot(const struct link *link, const struct session *session
     struct span params = message->params, value;
     bool url = scan_find(params, "mode", &value) && scan_is_string(value) && scan_key_is(value, "url");
     if (method == METHOD_ROOTS_LIST)
-        return !can->roots                     ? "the caller has no roots"
+        return !can->roots                     ? "the caller does not support roots"
                : roots_may_pass(link, session) ? NULL
                                                : "several identities use this server";
     if (method == METHOD_SAMPLING)
@@ -234,11 +234,11 @@ void ask_start(struct link *link, const struct message *message, struct upstream
     }
     int code = method == METHOD_SAMPLING || caller_task_asks(method) ? -32603 : -32601;
     const char *problem = method == METHOD_UNKNOWN                   ? "method not found"
-                          : !session                                 ? "no caller can be asked: several are connected"
+                          : !session                                 ? "cannot determine which caller to ask"
                           : !call && !visibility_sees(session, link) ? "the caller is not ready"
                           : session->state != SESSION_READY          ? "the caller is not ready"
                           : session->asks.count >= 1000              ? "too many questions are open"
-                          : map_find(&link->asks, message->id)       ? "a question with this id is open"
+                          : map_find(&link->asks, message->id)       ? "a question with this id is already open"
                                                                      : cannot(link, session, message, &code);
     if (problem) {
         log_debug("question refused", LOG_STR("server", upstream_server(link->upstream)->name),

@@ -38,12 +38,13 @@ const char *caller_task_problem(const struct link *link, const struct session *s
     enum method method = method_find(message->method);
     *code = -32601;
     if (link->owner != session || !can->tasks)
-        return "the caller has no tasks for this server";
+        return "the caller does not support tasks for this server";
     if ((method == METHOD_TASKS_LIST && !can->tasks_list) || (method == METHOD_TASKS_CANCEL && !can->tasks_cancel))
         return "the caller does not support this for its tasks";
     *code = -32602;
-    return method == METHOD_TASKS_LIST || is_own(link, message->params) ? NULL
-                                                                        : "no question of this server made this task";
+    return method == METHOD_TASKS_LIST || is_own(link, message->params)
+               ? NULL
+               : "the task was not created by a question of this server";
 }
 
 // Makes new params, so that the caller reads the id that was checked, even if the server's params are ambiguous.

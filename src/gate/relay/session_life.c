@@ -61,7 +61,7 @@ void session_life_end(struct session *session)
     tally_drop(&session->gate->session_counts, session->identity);
     session->tenant->session_count--;
     for (struct call *call; (call = open_call(session));)
-        call_break_off(call, ERR_UNKNOWN_SESSION, "The session ended");
+        call_break_off(call, ERR_UNKNOWN_SESSION, "The session has ended");
     ask_drop_session(session);
     if (session->scope) {
         subscription_drop_session(session);

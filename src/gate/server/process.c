@@ -3,6 +3,7 @@
 // A link counts from the start of its server until the server is down or the link is freed. A server that callers share, or that
 // anonymous callers use, counts for its tenant and in all, but not for an identity. Guarded by tests/e2e/limits/limits.test.mjs.
 #include "room.h"
+#include <inttypes.h>
 
 bool process_may_start(struct link *link, struct err *err)
 {
@@ -13,14 +14,16 @@ bool process_may_start(struct link *link, struct err *err)
     if (link->counted || upstream_server(link->upstream)->type != SERVER_STDIO)
         return true;
     if ((int64_t)gate->process_count >= limits->processes)
-        return err_set(err, ERR_PROCESSES, "%zu server processes are running (limits.processes)", gate->process_count);
+        return err_set(err, ERR_PROCESSES, "%zu server processes are running (limits.processes = %" PRId64 ")",
+                       gate->process_count, limits->processes);
     if ((int64_t)tenant->process_count >= tenant->process_limit)
         return err_set(err, ERR_PROCESSES,
-                       "%zu server processes of tenant \"%s\" are running (tenants.%s.limits.processes)",
-                       tenant->process_count, tenant->name, tenant->name);
+                       "%zu server processes of tenant \"%s\" are running (tenants.%s.limits.processes = %" PRId64 ")",
+                       tenant->process_count, tenant->name, tenant->name, tenant->process_limit);
     if (own && (int64_t)own >= limits->identity_processes)
-        return err_set(err, ERR_PROCESSES, "%zu server processes of \"%s\" are running (limits.identity_processes)",
-                       own, link->counted_for->subject);
+        return err_set(err, ERR_PROCESSES,
+                       "%zu server processes of \"%s\" are running (limits.identity_processes = %" PRId64 ")", own,
+                       link->counted_for->subject, limits->identity_processes);
     link->counted = true;
     gate->process_count++;
     tenant->process_count++;

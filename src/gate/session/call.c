@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/scan.h"
 #include "room.h"
+#include <inttypes.h>
 
 struct call *call_new(struct gate *gate)
 {
@@ -70,7 +71,7 @@ bool call_comes_too_late(struct call *call)
                   : call->op == ARRIVAL_LISTEN ? !call->last_event_id.at
                                                : call->op == ARRIVAL_PIPE;
     return call->gate->state != GATE_OPEN && !call->in_turn && begins &&
-           !err_set(&call->err, ERR_SHUTTING_DOWN, "no new calls");
+           !err_set(&call->err, ERR_SHUTTING_DOWN, "new calls are not accepted during the shutdown");
 }
 
 void call_give_up_row(struct call *call)
@@ -140,7 +141,9 @@ bool call_within_session(struct call *call)
     if (call->message.kind != MESSAGE_REQUEST ||
         (int64_t)call->session->call_count <= call->gate->config->limits.session_calls)
         return true;
-    (void)err_set(&call->err, ERR_LIMITED, "%zu calls in flight in this session", call->session->call_count);
+    (void)err_set(&call->err, ERR_LIMITED,
+                  "%zu calls are in flight in this session (limits.session_calls = %" PRId64 ")",
+                  call->session->call_count, call->gate->config->limits.session_calls);
     (void)call_put_off(call, SESSION_RETRY_MS);
     return false;
 }

@@ -92,11 +92,12 @@ static struct span key_of(struct limit *limit, size_t row, const struct config_r
     return buf_span(&limit->key);
 }
 
-static bool refuse(struct limit_hold *hold, int64_t retry_ms, struct err *err, const char *what, size_t row)
+static bool refuse(struct limit_hold *hold, int64_t retry_ms, struct err *err, const char *what, int64_t max,
+                   size_t row)
 {
     if (retry_ms > hold->retry_ms)
         hold->retry_ms = retry_ms;
-    return err_set(err, ERR_LIMITED, "limits/rates/%zu: %s", row, what);
+    return err_set(err, ERR_LIMITED, "limits/rates/%zu: %s (at most %" PRId64 ")", row, what, max);
 }
 
 // Takes a slot of the row's bucket, if its rate and its number of calls in flight allow this call.
@@ -107,13 +108,13 @@ static bool hold_one(struct limit *limit, const struct config_rate *rate, const 
     struct bucket_rate pace = {rate->calls, rate->window_ms, rate->burst};
     struct bucket *bucket = bucket_hold(&limit->table, key_of(limit, row, rate, call->identity), &pace, now_ms);
     if (!bucket)
-        return refuse(hold, SLOT_RETRY_MS, err, "too many callers at once", row);
+        return refuse(hold, SLOT_RETRY_MS, err, "too many callers at once", BUCKETS_MAX, row);
     hold->buckets[rate->per] = bucket;
     int64_t wait = bucket_wait(bucket, now_ms);
     if (wait)
-        return refuse(hold, wait, err, "too many calls", row);
+        return refuse(hold, wait, err, "too many calls in the window", rate->calls, row);
     if (rate->concurrent && bucket_held(bucket) > rate->concurrent)
-        return refuse(hold, SLOT_RETRY_MS, err, "too many calls in flight", row);
+        return refuse(hold, SLOT_RETRY_MS, err, "too many calls in flight", rate->concurrent, row);
     return true;
 }
 

@@ -204,7 +204,7 @@ static void complain(struct audit *audit, const char *what, const struct err *er
         return;
     audit->complain_ms = now + COMPLAIN_MS;
     log_error(what, LOG_STR("problem", err->detail), LOG_INT("queued", queued(audit)),
-              LOG_STR("calls", audit->config.required ? "refused" : "go on"));
+              LOG_STR("calls", audit->config.required ? "refused" : "answered"));
 }
 
 static void end_waits(struct list *waits, bool written)

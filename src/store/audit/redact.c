@@ -55,7 +55,8 @@ static bool check(void *object, const struct option_place *place, struct err *er
                            "%s: %s/pointers/%zu: not a JSON Pointer such as /user/email or /items/*/pin", place->file,
                            place->path, count);
     if (count > REDACT_POINTERS_MAX)
-        return err_set(err, ERR_CONFIG, "%s: %s/pointers: more than %d", place->file, place->path, REDACT_POINTERS_MAX);
+        return err_set(err, ERR_CONFIG, "%s: %s/pointers: at most %d are allowed", place->file, place->path,
+                       REDACT_POINTERS_MAX);
     for (size_t i = 0; config->keys && config->keys[i]; i++) {
         char *word = simple_word(config->keys[i]);
         bool empty = !*word;

@@ -82,8 +82,8 @@ static void check_row(struct check *check, struct chain_check *chain, const stru
         tell(check, row->seq, "row %" PRId64 " is out of order: it stands where row %" PRId64 " belongs", row->seq,
              check->next_seq);
     else if (chain->stated[0] && !follows(check, chain->stated, row->hash) && !follows(check, chain->proper, row->hash))
-        tell(check, row->seq, "row %" PRId64 " does not match its hash: it was changed, or the row before it replaced",
-             row->seq);
+        tell(check, row->seq,
+             "row %" PRId64 " does not match its hash: it was changed, or the row before it was replaced", row->seq);
     audit_rows_hash(&check->rows, chain->stated, chain->proper);
     snprintf(chain->stated, sizeof chain->stated, "%.*s", SPAN_ARG(row->hash));
     if (moved)
@@ -162,7 +162,7 @@ static void check_segment_chain(struct check *check, const struct audit_segment 
         span_is(segment->prev, chain->proper))
         return;
     tell(check, segment->first,
-         "row %" PRId64 " does not follow row %" PRId64 ": one of them was replaced, or rows between them taken out",
+         "row %" PRId64 " does not follow row %" PRId64 ": one of them was replaced, or rows between them were removed",
          segment->first, chain->last ? chain->last : segment->first - 1);
     snprintf(chain->proper, sizeof chain->proper, "%.*s",
              SPAN_ARG(segment->prev));  // the segment's first row may follow it
@@ -205,7 +205,8 @@ static void check_chain_ends(struct check *check, enum audit_chain which)
     int64_t first = chain->kept_from ? chain->kept_from : 1;
     if (anchor->first_seq != first)
         tell(check, anchor->first_seq,
-             "the anchor of %s was changed: it begins with row %" PRId64 ", the chain says %" PRId64,
+             "the anchor of %s was changed: it names row %" PRId64
+             " as the first, but the chain begins with row %" PRId64,
              audit_row_chain_text(which), anchor->first_seq, first);
 }
 

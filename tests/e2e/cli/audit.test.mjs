@@ -155,7 +155,7 @@ test('audit verify exits with 0 for an intact chain and with 1 and each finding 
     const broken = audit('verify');
     assert.equal(broken.status, 1);
     assert.deepEqual(JSON.parse(broken.stdout).findings, [
-        { seq: 3, problem: 'row 3 does not match its hash: it was changed, or the row before it replaced' },
+        { seq: 3, problem: 'row 3 does not match its hash: it was changed, or the row before it was replaced' },
         { seq: 6, problem: 'rows 6 to 7 are missing' }
     ]);
     const told = onTerminal('verify');
@@ -168,7 +168,7 @@ test('an invalid flag or unreadable file is an error', () => {
         [['--since', 'yesterday'], 2, /--since must be/],
         [['--limit', 'x'], 2, /--limit must be/],
         [['check'], 2, /audit check: unknown/],
-        [['verify', '--denied'], 2, /takes no --denied/]
+        [['verify', '--denied'], 2, /does not accept --denied/]
     ]) {
         const { status, stdout, stderr } = audit(...args);
         assert.equal(status, code, stderr);

@@ -189,7 +189,7 @@ describe('mistakes on the command line', () => {
         'an extra argument': [['tools', 'a', 'b'], /unexpected argument 'b'.*usage: postern tools/],
         'a missing argument': [['call', 'demo'], /usage: postern call SERVER TOOL/],
         'config without a word': [['config'], /usage: postern config/],
-        'config with an unknown word': [['config', 'chekc'], /chekc.*check, show, diff, schema, docs and man/],
+        'config with an unknown word': [['config', 'chekc'], /chekc.*check, show, diff, schema, docs or man/],
         'a server beside --url': [['call', '--url', 'http://127.0.0.1:1/mcp', 'demo', 'echo', '{}'], /--url/]
     };
     for (const [name, [args, pattern]] of Object.entries(cases)) test(`${name} is an error`, () => fails(args, USAGE, pattern));
@@ -281,8 +281,8 @@ describe('tools, resources and prompts', () => {
         });
     }
     test('a list of an unknown server is an error with a suggestion', async () => {
-        await fails(list('tools', 'dmo'), CONFIG, /no server "dmo".*did you mean "demo"\?/);
-        await fails(list('tools', 'qqqqqqqq'), CONFIG, /no server "qqqqqqqq".*postern servers/);
+        await fails(list('tools', 'dmo'), CONFIG, /server "dmo" does not exist.*did you mean "demo"\?/);
+        await fails(list('tools', 'qqqqqqqq'), CONFIG, /server "qqqqqqqq" does not exist.*postern servers/);
     });
     test('a broken server does not hide the others and the exit status is 4', async () => {
         const { status, stdout, stderr } = await run(['tools', '--config', partly]);
@@ -295,13 +295,13 @@ describe('tools, resources and prompts', () => {
 describe('unknown servers and absent logins', () => {
     const state = () => ({ env: { POSTERN_STATE: join(directory.path, 'state') } });
     for (const command of ['login', 'doctor', 'logout'])
-        test(`${command} of an unknown server suggests a similar name`, () => fails([command, 'dmo', '--config', working], CONFIG, /no server "dmo" .*did you mean "demo"\?/, state()));
+        test(`${command} of an unknown server suggests a similar name`, () => fails([command, 'dmo', '--config', working], CONFIG, /server "dmo" does not exist .*did you mean "demo"\?/, state()));
     test('logout reports an absent login', async () => {
         const web = configure({ mcpServers: { web: { url: 'http://127.0.0.1:1/mcp' } } }, 'web.json');
         for (const [args, said] of [[['web'], 'Not logged in to web\n'], [['--all'], 'Not logged in\n']])
             assert.deepEqual(await run(['logout', ...args, '--config', web], state()), { status: OK, stdout: '', stderr: said });
     });
-    test('connections reports on a terminal that it is empty', async () => assert.match((await onTerminal(['connections', '--config', working], state())).shown, /^No logins yet; to log in, run 'postern login SERVER'\n$/));
+    test('connections reports on a terminal that it is empty', async () => assert.match((await onTerminal(['connections', '--config', working], state())).shown, /^The store does not contain any grants; to log in, run 'postern login SERVER'\n$/));
 });
 
 describe('call', () => {

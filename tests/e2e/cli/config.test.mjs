@@ -92,7 +92,7 @@ const mistakes = {
     'a repeated prefix': [{ mcpServers: { a: demo, b: { ...demo, prefix: 'a' } } }, ' /mcpServers/b/prefix: "a" is used by "a" already'],
     'a bad separator': [{ separator: ':' }, ' /separator: ', '_ - . /'],
     'an empty separator': [{ separator: '' }, ' /separator: ', '_ - . /'],
-    'a long separator': [{ separator: '_'.repeat(9) }, ' /separator: 1 to 8'],
+    'a long separator': [{ separator: '_'.repeat(9) }, ' /separator: must be 1 to 8'],
     'an address without port': [listenOn('127.0.0.1'), ' /listen/0/address: write ADDRESS:PORT, such as 127.0.0.1:8080'],
     'a port that is a word': [listenOn('127.0.0.1:http'), ' /listen/0/address: write ADDRESS:PORT'],
     'an empty port': [listenOn('127.0.0.1:'), ' /listen/0/address: write ADDRESS:PORT'],
@@ -117,12 +117,12 @@ const mistakes = {
     ],
     'P12 a proxy of a listener beyond loopback without a secret': [
         { policy: 'p.json', listen: [{ auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['10.0.0.5'] }] } }] },
-        ' /listen/0/auth/providers/0/secret: a proxy beyond loopback must also show a secret'
+        ' /listen/0/auth/providers/0/secret: a proxy beyond loopback must also present a secret'
     ],
     'a listener that proves identities without a policy': [{ listen: [{ auth: { providers: [{ type: 'bearer', tokens: 't.json' }] } }] }, ' /policy: a provider authenticates callers'],
-    'P1 a second provider of a type that may occur once': [{ auth: { providers: [{ type: 'none' }, { type: 'none', name: 'b' }] } }, ' /auth/providers/1: a second provider of the type "none"'],
-    'J1 a name shared by two issuers': [issuers({ issuer: 'https://a.example' }, { issuer: 'https://b.example' }), ' /auth/providers/1: a second provider of the same name; give it a `name`'],
-    'J1 a repeated issuer': [issuers({ issuer: 'https://a.example', name: 'a' }, { issuer: 'https://a.example', name: 'b' }), ' /auth/providers/1: a second provider for the same issuer'],
+    'P1 a second provider of a type that may occur once': [{ auth: { providers: [{ type: 'none' }, { type: 'none', name: 'b' }] } }, ' /auth/providers/1: only one provider may have the type "none"'],
+    'J1 a name shared by two issuers': [issuers({ issuer: 'https://a.example' }, { issuer: 'https://b.example' }), ' /auth/providers/1: another provider has the same name; give this one a `name`'],
+    'J1 a repeated issuer': [issuers({ issuer: 'https://a.example', name: 'a' }, { issuer: 'https://a.example', name: 'b' }), ' /auth/providers/1: another provider has the same issuer'],
     'P2 a name shared by issuers of two listeners': [
         { ...jwt(), listen: [{ auth: jwt({ issuer: 'https://other.example' }).auth }] },
         ' /listen/0/auth/providers/0: another provider has the name "jwt" already'
@@ -137,9 +137,9 @@ const mistakes = {
     'P11 an empty list of trusted proxies': [forwarded({ trusted_proxies: [] }), ' /auth/providers/0/trusted_proxies: name the addresses'],
     'P11 a trusted proxy that is not an address': [forwarded({ trusted_proxies: ['proxy.example'] }), ' /auth/providers/0/trusted_proxies: "proxy.example" is not an address or network'],
     'P11 a network with an invalid prefix length': [forwarded({ trusted_proxies: ['10.0.0.0/33'] }), ' /auth/providers/0/trusted_proxies: "10.0.0.0/33" is not an address or network'],
-    'P12 a proxy beyond loopback without a secret or a certificate': [forwarded({ trusted_proxies: ['10.0.0.5'] }), ' /auth/providers/0/secret: a proxy beyond loopback must also show a secret'],
+    'P12 a proxy beyond loopback without a secret or a certificate': [forwarded({ trusted_proxies: ['10.0.0.5'] }), ' /auth/providers/0/secret: a proxy beyond loopback must also present a secret'],
     'P12 every address as a trusted proxy': [forwarded({ trusted_proxies: ['0.0.0.0/0'] }), ' /auth/providers/0/secret: a proxy beyond loopback must'],
-    'P12 a secret that is too short': [forwarded({ trusted_proxies: ['10.0.0.5'], secret: 'x'.repeat(31) }), ' /auth/providers/0/secret: at least 32 characters'],
+    'P12 a secret that is too short': [forwarded({ trusted_proxies: ['10.0.0.5'], secret: 'x'.repeat(31) }), ' /auth/providers/0/secret: must have at least 32 characters'],
     'J1 an issuer without an audience': [jwt({ audiences: undefined }), ' /auth/providers/0: tokens need at least one audience'],
     'J1 an empty list of audiences': [jwt({ audiences: [] }), ' /auth/providers/0: tokens need at least one audience'],
     'J1 a jwt provider without an issuer': [jwt({ issuer: undefined }), ' /auth/providers/0: tokens need an issuer'],
@@ -233,15 +233,15 @@ describe('config check and serve', () => {
     // name: [configuration, what both say]
     const refusals = {
         'a missing policy': [bearer({ policy: 'missing.json' }), 'missing.json: No such file'],
-        'a policy about an unknown server': [bearer({ mcpServers: { b: demo } }), 'no server "a" in the configuration'],
-        'a policy folder with a configuration in it': [bearer({ policy: 'folder' }), 'folder/postern.json: E1 a configuration, not a policy'],
+        'a policy about an unknown server': [bearer({ mcpServers: { b: demo } }), 'server "a" does not exist in the configuration'],
+        'a policy folder with a configuration in it': [bearer({ policy: 'folder' }), 'folder/postern.json: E1 is a configuration, not a policy'],
         "a missing policy of a tenant": [bearer({ tenants: { acme: { policy: 'acme.json' } } }), 'acme.json: No such file'],
         'a missing token file': [bearer({ auth: { providers: [{ type: 'bearer', tokens: 'nowhere.json' }] } }), 'nowhere.json'],
         'a missing certificate': [tls({ certificate: 'missing.pem', key: 'missing.pem' }), 'missing.pem'],
         'an invalid certificate': [tls({ certificate: 'not.pem', key: 'not.pem' }), 'not.pem'],
         'a missing key of the vault': [
             { vault: { key_file: 'vault.key' }, mcpServers: { a: { url: 'https://a.example/mcp', auth: { mode: 'shared' } } } },
-            "vault.key: the vault's key cannot be read: No such file"
+            "vault.key: cannot read the vault's keys: No such file"
         ]
     };
     for (const [name, [config, wanted]] of Object.entries(refusals)) {

@@ -56,7 +56,7 @@ describe('servers of several tenants', () => {
     });
     test('a tenant that does not exist is an error that names the nearest', async () => {
         for (const command of [['servers'], ['tools'], ['resources'], ['prompts'], ['call', 'demo', 'add'], ['read', 'demo', 'a:b'], ['prompt', 'demo', 'x']])
-            await fails([...command, '--config', config, '--tenant', 'globx'], CONFIG, /no tenant "globx".*did you mean "globex"\?/);
+            await fails([...command, '--config', config, '--tenant', 'globx'], CONFIG, /tenant "globx" does not exist.*did you mean "globex"\?/);
     });
     test('--tenant is not for --url', () => fails(['tools', '--url', 'http://127.0.0.1:9/mcp', '--tenant', 'acme'], USAGE, /--tenant.*--url/));
 });
@@ -154,7 +154,7 @@ describe('--url with a token', () => {
         await fails(call('--token-file', join(home, 'none')), CONFIG, /--token-file .*none: No such file/);
         const got = await run(call('--token-file', wrong));
         assert.equal(got.status, CONFIG);
-        assert.match(got.stderr, /wrong\.token does not hold a bearer token/);
+        assert.match(got.stderr, /wrong\.token does not contain a bearer token/);
         assert.doesNotMatch(got.stderr, /secret words/);
     });
     test('the token is not sent unencrypted over a network, nor to configured servers', async () => {

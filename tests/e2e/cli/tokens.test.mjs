@@ -114,7 +114,7 @@ test('P10 token new says on a terminal that the token is shown once', () => {
     const { status, text } = onTerminal('new', '--subject', 'alice');
     assert.equal(status, 0);
     assert.match(text.split('\n')[0], SHAPE);
-    assert.match(text, /shown this once/);
+    assert.match(text, /shown only once/);
     assert.match(text, /Authorization: Bearer/);
     assert.match(text, /does not expire/);
 });
@@ -226,16 +226,16 @@ test('wrong usage of token exits with 2 and does not write the file', () => {
         [['new', '--subject', 'a', '--expires', '2027-02-30'], /--expires must be a date/],
         [['new', '--subject', 'a', '--expires', '2020-01-01'], /not in the future/],
         [['new', '--subject', 'a', '--expires', '0s'], /not in the future/],
-        [['new', '--subject', 'a', '--overlap', '1h'], /takes no --overlap/],
+        [['new', '--subject', 'a', '--overlap', '1h'], /does not accept --overlap/],
         [['new', '--subject', 'a', ...Array(17).fill('--role=x')], /--role more than 16 times/],
         [['new', 'extra', '--subject', 'a'], /usage: postern token new/],
-        [['list', '--role', 'x'], /takes no --role/],
+        [['list', '--role', 'x'], /does not accept --role/],
         [['rotate'], /usage: postern token rotate ID/],
-        [['rotate', 'abcdefgh', '--role', 'admin'], /takes no --role/],
+        [['rotate', 'abcdefgh', '--role', 'admin'], /does not accept --role/],
         [['rotate', 'abcdefgh', '--overlap', 'long'], /--overlap must be/],
         [['revoke'], /usage: postern token revoke ID/],
         [['revoke', 'abc'], /ID must be 8 letters and digits/],
-        [['revoke', 'abcdefgh', '--expires', '1d'], /takes no --expires/],
+        [['revoke', 'abcdefgh', '--expires', '1d'], /does not accept --expires/],
         [['make'], /use new, list, rotate or revoke/],
         [['new', '--subjekt', 'a'], /did you mean --subject/]
     ]) {

@@ -144,7 +144,7 @@ test('S8 a store of the first version is read and unknown members of a grant are
     writeFileSync(ring, `${first}\n`, { mode: 0o600 });
     const texts = ['default', 'shared', 'https://issuer.example', 'https://server.example/mcp'];
     const name = Buffer.from(texts.map(text => `${text.length}:${text},`).join(''));
-    const grant = { 1: 'access', 2: 'refresh', 4: 'a b', 6: 4102444800n, 7: 1n, 8: 'https://issuer.example/token', 200: 'of a later version' };
+    const grant = { 1: 'access', 2: 'refresh', 4: 'a b', 6: 4102444800n, 7: 1n, 8: 'https://issuer.example/token', 200: 'written by a later version' };
     db.prepare('INSERT INTO record VALUES(?,?,?,?,?)').run('grant', name, 1, 0, seal(Buffer.from(first, 'base64'), 'grant', name, grantBytes(grant)));
     db.exec('UPDATE counter SET last=1');
     const { status, stdout, stderr } = spawnSync(binary, ['connections'], { encoding: 'utf8', cwd: directory.path, env: environment() });
@@ -215,7 +215,7 @@ test('paths of store and vault are relative to the configuration', () => {
     writeFileSync(config, JSON.stringify({ mcpServers: {}, store: { path: 'store.db' }, vault: { key_file: 'mine.key' } }));
     const missing = vault(['status', '--config', config], { POSTERN_STATE: '/nonexistent' });
     assert.equal(missing.status, 3);
-    assert.match(missing.stderr, /mine\.key: the vault's key cannot be read/);
+    assert.match(missing.stderr, /mine\.key: cannot read the vault's keys/);
     writeFileSync(join(directory.path, 'mine.key'), newKey(), { mode: 0o400 });
     const found = vault(['status', '--config', config], { POSTERN_STATE: '/nonexistent' });
     assert.equal(found.status, 0, found.stderr);

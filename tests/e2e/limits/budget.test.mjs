@@ -249,7 +249,7 @@ describe('large answers', () => {
             await look;
             for (const answer of answers) assertAnswered(answer, form);
             assert.ok(most > 0 && most <= BOUND, `${most} bytes were held`);
-            if (name !== 'stdio') await gateway.line(/reading from a server waits for memory server=big limit=limits\.memory/, WAIT_MS);
+            if (name !== 'stdio') await gateway.line(/reading from a server paused: memory limit reached server=big limit=limits\.memory/, WAIT_MS);
             if (form === EVENTS_FORM) await Promise.all(callers.map(({ end }) => end()));
             await until(async () => (await gateway.memory()).held < KIB, WAIT_MS, 'nothing is held afterwards');
         });
@@ -292,7 +292,7 @@ describe('large answers', () => {
             t.after(() => socket.destroy());
             return socket.on('error', () => {});
         });
-        await gateway.line(/reading from a server waits for memory server=big limit=limits\.identity_memory/, WAIT_MS);
+        await gateway.line(/reading from a server paused: memory limit reached server=big limit=limits\.identity_memory/, WAIT_MS);
         for (let id = 0; id < 2; id++) assert.equal(reply(await bob.ask(act(id))).result.content[0].text.length, size);
         assert.equal(reply(await alice.ask(ping())).error, undefined, 'small calls of the same caller are answered');
         for (const socket of unread) socket.destroy();

@@ -113,12 +113,12 @@ test('a policy and a certificate that could not be read without descriptors are 
         writeFileSync(join(gateway.state, 'policy.json'), JSON.stringify(policy([rule])));
         renew();
         await gateway.line(/policy not reloaded/, WAIT_MS);
-        await gateway.line(/certificate not replaced/, WAIT_MS);
+        await gateway.line(/cannot replace the certificate/, WAIT_MS);
         for (const { socket } of lines) socket.destroy();
         await gateway.line(/policy loaded .*rules=1/, WAIT_MS);
         await gateway.line(/certificate replaced/, WAIT_MS);
         assert.equal(count(gateway.log(), /policy not reloaded/g), 1, 'the failed reload is logged once');
-        assert.equal(count(gateway.log(), /certificate not replaced/g), 1, 'the failed replacement is logged once');
+        assert.equal(count(gateway.log(), /cannot replace the certificate/g), 1, 'the failed replacement is logged once');
     } finally {
         for (const { socket } of lines) socket.destroy();
         await gateway.stop();

@@ -251,7 +251,7 @@ describe('replaced certificates', () => {
         gateway = await start(tlsOf('used'));
     });
     after(() => gateway.stop());
-    const errors = () => gateway.log().split('certificate not replaced').length - 1;
+    const errors = () => gateway.log().split('cannot replace the certificate').length - 1;
 
     test('a replaced certificate is shown to new connections and open ones continue', async () => {
         const agent = new Agent({ keepAlive: true, maxSockets: 1, ...trusting() });
@@ -280,7 +280,7 @@ describe('replaced certificates', () => {
             const before = errors();
             damage();
             await until(() => errors() > before, WAIT_MS, 'a line in the log');
-            assert.match(gateway.log(), /error certificate not replaced; the previous one stays in use detail=.*used\.(crt|key)/);
+            assert.match(gateway.log(), /error cannot replace the certificate; the previous one stays in use detail=.*used\.(crt|key)/);
             assert.equal(await shown(gateway), 'two');
             await sleep(2_500);
             assert.equal(errors(), before + 1);
@@ -321,7 +321,7 @@ describe('client_ca', () => {
     for (const name of ['stranger', 'server-only'])
         test(`the certificate "${name}" does not identify a caller`, async () => {
             const said = await logged(asking(name));
-            assert.match(said, /warn +client certificate not accepted detail=/);
+            assert.match(said, /warn +client certificate rejected detail=/);
             assert.doesNotMatch(said, /client certificate (dns|uri|email)=/);
         });
 
@@ -358,11 +358,11 @@ describe('mistakes in the configuration of TLS', () => {
         'without its certificate file': [() => ({ ...tlsOf('one'), certificate: at('none.crt') }), /tls\.certificate: .*none\.crt: No such file or directory; write the file/],
         'without its key file': [() => ({ ...tlsOf('one'), key: at('none.key') }), /tls\.key: .*none\.key: No such file or directory; write the file/],
         'without its authorities file': [() => tlsOf('one', { client_ca: at('none.crt') }), /tls\.client_ca: .*none\.crt: No such file/],
-        'with a folder as certificate': [() => ({ ...tlsOf('one'), certificate: directory.path }), /tls\.certificate: .*: not a PEM file; name one/],
-        'with garbage for a certificate': [() => ({ ...tlsOf('one'), certificate: at('garbage') }), /tls\.certificate: .*garbage: no PEM certificate/],
-        'with garbage for a key': [() => ({ ...tlsOf('one'), key: at('garbage') }), /tls\.key: .*garbage: no PEM private key/],
-        'with garbage for authorities': [() => tlsOf('one', { client_ca: at('garbage') }), /tls\.client_ca: .*garbage: no PEM certificate/],
-        'with a key that has a passphrase': [() => ({ ...tlsOf('one'), key: at('locked.key') }), /tls\.key: .*locked\.key: .*passphrase; write it without/],
+        'with a folder as certificate': [() => ({ ...tlsOf('one'), certificate: directory.path }), /tls\.certificate: .*: is not a regular file, or is too large/],
+        'with garbage for a certificate': [() => ({ ...tlsOf('one'), certificate: at('garbage') }), /tls\.certificate: .*garbage: does not contain a PEM certificate/],
+        'with garbage for a key': [() => ({ ...tlsOf('one'), key: at('garbage') }), /tls\.key: .*garbage: does not contain a PEM private key/],
+        'with garbage for authorities': [() => tlsOf('one', { client_ca: at('garbage') }), /tls\.client_ca: .*garbage: does not contain a PEM certificate/],
+        'with a key that has a passphrase': [() => ({ ...tlsOf('one'), key: at('locked.key') }), /tls\.key: .*locked\.key: .*passphrase; remove the passphrase/],
         'with the key of another certificate': [() => ({ ...tlsOf('one'), key: at('two.key') }), /tls\.key: .*two\.key: does not belong to the certificate/],
         'with a certificate alone': [() => ({ certificate: at('one.crt') }), /\/listen\/0\/tls\/key: missing; TLS needs a certificate and its key/],
         'with authorities alone': [() => ({ client_ca: at('ca.crt') }), /\/listen\/0\/tls\/certificate: missing/],

@@ -195,7 +195,7 @@ describe('mistakes in the configuration of assertions', () => {
         ['without public_url', () => configure(undefined, {}, { public_url: undefined }), /public_url/],
         ['without authentication of callers', () => configure(undefined, {}, { auth: undefined, policy: undefined }), /authenticates callers/],
         ['in the header of the token', () => configure({ header: 'Authorization' }), /header/],
-        ['in a header that is already set', () => configure(undefined, { headers: { 'x-postern-identity': 'me' } }), /carries the assertion/],
+        ['in a header that is already set', () => configure(undefined, { headers: { 'x-postern-identity': 'me' } }), /reserved for the assertion/],
         ['with a shared secret', () => configure({ algorithm: 'HS256' }), /algorithm/],
         ['for a stdio server', () => configure(undefined, { url: undefined, command: 'cat' }), /"url"/]
     ])
@@ -274,7 +274,7 @@ describe('published keys of assertions', () => {
         try {
             assert.ok((await call(gateway, bearer)).result);
             assert.ok(seen.every(({ headers }) => JSON.parse(Buffer.from(headers['x-postern-identity'].split('.')[0], 'base64url')).alg === 'ES256'));
-            await gateway.line(/another key has the key_id/, 5_000);
+            await gateway.line(/another key already has the key_id/, 5_000);
         } finally {
             await gateway.stop();
         }

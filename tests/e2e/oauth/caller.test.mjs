@@ -179,7 +179,7 @@ for (const mode of Object.keys(auth))
             const error = await (await open(await peer.caller('ana'))).call();
             assert.equal(error.code, -32003);
             assert.deepEqual(peer.asked, []);
-            await gateway.line(/neither from nor for/, 5_000);
+            await gateway.line(/neither issued it nor is named in its aud/, 5_000);
         });
     });
 

@@ -138,9 +138,9 @@ describe('L14 exit status of a device login', () => {
         ['with 11 when the code expires while the server says pending', () => ((script = [PENDING]), (device[1].expires_in = 2)), 11, /log in again/],
         ['with 15 when the token endpoint refuses', () => (script = [[400, { error: 'unsupported_grant_type' }]]), 15, /unsupported_grant_type/],
         ['with 14 when the server has no device endpoint', () => (device = undefined), 14, /does not support the device flow/],
-        ['with 17 when the answer has no code', () => delete device[1].device_code, 17, /no usable code/],
-        ['with 17 when the code cannot be shown', () => (device[1].user_code = 'A\u001b[31m'), 17, /no usable code/],
-        ['with 17 when the address is not safe', () => (device[1].verification_uri = 'http://evil.example/'), 17, /no usable code/],
+        ['with 17 when the answer has no code', () => delete device[1].device_code, 17, /a code or the URL is missing or not valid/],
+        ['with 17 when the code cannot be shown', () => (device[1].user_code = 'A\u001b[31m'), 17, /a code or the URL is missing or not valid/],
+        ['with 17 when the address is not safe', () => (device[1].verification_uri = 'http://evil.example/'), 17, /a code or the URL is missing or not valid/],
         ['with 17 when the device request is refused', () => (device = [400, { error: 'invalid_scope' }]), 17, /invalid_scope/]
     ])
         test(`L14 a device login ends ${name}`, async () => {

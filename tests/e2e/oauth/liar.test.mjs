@@ -19,13 +19,13 @@ async function assertNeverAsked(liar, paths) {
 
 /** Seconds until the token expires, according to the output of the login; undefined if it is not printed. */
 function lifetime({ stderr }) {
-    const said = /good until (\d{4}-\S+) (\S+) UTC/.exec(stderr);
+    const said = /valid until (\d{4}-\S+) (\S+) UTC/.exec(stderr);
     return said ? (Date.parse(`${said[1]}T${said[2]}Z`) - Date.now()) / 1000 : undefined;
 }
 
 const lasts = seconds => (_liar, login) => assert.ok(Math.abs(lifetime(login) - seconds) < 60, login.stderr);
-const lastsUntilRefused = (_liar, login) => assert.match(login.stderr, /good until it is refused/);
-const warnedOf = (_liar, login) => assert.match(login.stderr, /ignoring invalid expires_in[^]*good until it is refused/);
+const lastsUntilRefused = (_liar, login) => assert.match(login.stderr, /valid until it is refused/);
+const warnedOf = (_liar, login) => assert.match(login.stderr, /ignoring invalid expires_in[^]*valid until it is refused/);
 const refreshedFirst = async liar => assert.equal((await liar.get('/state')).refreshes, 1);
 const asked = path => async liar => assert.equal((await liar.seen(path)).length, 1);
 const never = (...paths) => liar => assertNeverAsked(liar, paths);
@@ -88,7 +88,7 @@ const WORKS = [
     ['expires-zero-string', refreshedFirst],
     ['expires-first', refreshedFirst],
     ['id-token', async liar => assert.ok(!JSON.stringify(await liar.seen()).includes('identity-'))],
-    ['no-refresh-token', (_liar, login) => assert.match(login.stderr, /no refresh token/)],
+    ['no-refresh-token', (_liar, login) => assert.match(login.stderr, /did not issue a refresh token/)],
     ['no-rotation'],
     ['refresh-bare']
 ];
@@ -128,7 +128,7 @@ const REFUSED = [
     ['link-local-mapped', DISCOVERY, /connections to its address are not allowed/, ['/register']],
     ['private-server', DISCOVERY, /connections to its address are not allowed/, ['/register']],
     ['unusable-server', DISCOVERY, /connections to its address are not allowed/, ['/register']],
-    ['insecure-server', DISCOVERY, /no authorization server with an https URL/, ['/register']],
+    ['insecure-server', DISCOVERY, /do not name an authorization server with an https URL/, ['/register']],
     ['issuer-other', DISCOVERY, /another issuer.*127\.0\.0\.1.*other\.example/, ['/register']],
     ['issuer-extra-path', DISCOVERY, /another issuer.*\/extra"/, ['/register']],
     ['issuer-path-slash', DISCOVERY, /another issuer.*\/tenant\/"/, ['/register']],
@@ -168,7 +168,7 @@ const REFUSED = [
     ['token-form-error', TOKEN, /bad_verification_code: too late/, []],
     ['token-200-error', TOKEN, /invalid_grant/, []],
     ['token-echo-cut', TOKEN, /invalid_scope/, []],
-    ['token-html', TOKEN, /not a token answer|not a JSON object/, []],
+    ['token-html', TOKEN, /not a token response|not a JSON object/, []],
     ['token-hangup', TOKEN, /./, []],
     ['token-duplicate', TOKEN, /./, []],
     ['token-large', TOKEN, /larger than/, []],

@@ -258,7 +258,7 @@ describe('L15 token pages of well-known services', () => {
             for (const [url, hint] of [['https://mcp.linear.app/mcp', 'https://linear.app/settings/account/security'], ['https://mcp.postern.example/mcp']]) {
                 const { status, stderr } = await alice.run('login', '--url', url, '--headless');
                 assert.equal(status, DISCOVERY, stderr);
-                assert.equal(stderr.includes(`made at ${hint}: postern login --url ${url} --token-stdin`), hint !== undefined, stderr);
+                assert.equal(stderr.includes(`issued at ${hint}: postern login --url ${url} --token-stdin`), hint !== undefined, stderr);
                 assert.equal(/token-stdin/.test(stderr), hint !== undefined, stderr);
             }
         } finally {
@@ -268,7 +268,7 @@ describe('L15 token pages of well-known services', () => {
 
     test('L15 the token page is named at the prompt', async () => {
         const login = person(authority.url).onTerminal('login', '--url', 'https://api.githubcopilot.com/mcp/', '--token-stdin');
-        await login.line(/made at\r\nhttps:\/\/github\.com\/settings\/personal-access-tokens\r\nToken: /, START_MS);
+        await login.line(/issued at\r\nhttps:\/\/github\.com\/settings\/personal-access-tokens\r\nToken: /, START_MS);
         login.child.stdin.write('github_pat_1\n');
         assert.equal((await login.exited).code, OK, login.log());
         assert.ok(!login.log().includes('github_pat_1'));
@@ -438,7 +438,7 @@ describe('F10 a refreshed token that cannot be stored', () => {
 
 describe('L10 several processes that need the same login', () => {
     const tokens = async () => (await (await fetch(new URL('/count', authority.url))).json()).authorization_code ?? 0;
-    const waits = async (login, owner) => assert.equal(Number((await login.line(/login in progress in pid (\d+); waiting/, START_MS))[1]), owner.child.pid);
+    const waits = async (login, owner) => assert.equal(Number((await login.line(/waiting for the login in process (\d+)/, START_MS))[1]), owner.child.pid);
 
     test('L10 one process logs in and the others wait and use its grant', async () => {
         const alice = person(authority.url);
@@ -473,7 +473,7 @@ describe('L10 several processes that need the same login', () => {
         await addressOf(owner);
         const late = await alice.run('login', 'authority', '--no-browser', '--timeout', '1s');
         assert.equal(late.status, TIMEOUT, late.stderr);
-        assert.match(late.stderr, new RegExp(`the login in pid ${owner.child.pid} did not end within 1 seconds`));
+        assert.match(late.stderr, new RegExp(`the login in process ${owner.child.pid} did not finish within 1 seconds`));
         const patient = alice.start('login', 'authority', '--no-browser');
         await waits(patient, owner);
         patient.child.kill('SIGINT');
@@ -550,7 +550,7 @@ describe('L8 a login in two commands', () => {
         assert.deepEqual(both.map(({ status }) => status).sort(), [OK, TIMEOUT], JSON.stringify(both));
         const again = await finish(alice, id, back.href);
         assert.equal(again.status, TIMEOUT);
-        assert.match(again.stderr, /used up/);
+        assert.match(again.stderr, /the attempt does not exist: it was completed/);
         assert.match((await alice.run('call', 'authority', 'whoami')).stdout, /alice/);
     });
 

@@ -210,7 +210,7 @@ describe('the identity provider of mode enterprise', () => {
         assert.deepEqual(kinds(), modes.enterprise.grants);
     });
     for (const [name, lie, line] of [
-        ['D9 an identity provider with another issuer', () => ({ issuer: `${peer.idp}/x`, token_endpoint: `${peer.idp}/token` }), /of another issuer/],
+        ['D9 an identity provider with another issuer', () => ({ issuer: `${peer.idp}/x`, token_endpoint: `${peer.idp}/token` }), /belong to another issuer/],
         ['N1 an identity provider without TLS', () => ({ issuer: peer.idp, token_endpoint: 'http://192.0.2.1/token' }), /token_endpoint/],
         ['an identity provider without metadata', () => ({ status: 500 }), /cannot get a token.*HTTP 500/]
     ])

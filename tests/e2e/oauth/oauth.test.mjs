@@ -339,7 +339,7 @@ describe('use of a grant', () => {
             value[40] ^= 1;
             db.prepare("UPDATE record SET value=? WHERE space='grant'").run(value);
             db.close();
-            const damaged = /the grant of shared at http.* cannot be opened: a sealed record was changed.*--purge --issuer http/;
+            const damaged = /the grant of shared at http.* cannot be opened: a sealed record is not authentic.*--purge --issuer http/;
             for (const [command, expected] of [[['call', 'liar', 'echo', '{}'], UNAVAILABLE], [['connections'], STORE], [['connections', '--json'], STORE], [['logout', 'liar'], STORE], [['logout', '--all'], STORE]]) {
                 const { status, stderr } = await liar.run(...command);
                 assert.equal(status, expected, `${command}: ${stderr}`);

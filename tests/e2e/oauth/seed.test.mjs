@@ -79,7 +79,7 @@ test('S11 connections marks seeds as volatile and commands that would change the
     for (const args of [['login', 'a', '--headless'], ['logout', 'a'], ['connections', '--purge', '--issuer', 'x'], ['vault', 'rotate']]) {
         const refused = await run(seeded(), args, variables);
         assert.equal(refused.status, STORE, `${args.join(' ')}: ${refused.stderr}`);
-        assert.match(refused.stderr, /grants\.db: the store is a seed.*where the seed is made/);
+        assert.match(refused.stderr, /grants\.db: the store is a seed.*where the seed is created/);
     }
     assert.equal((await run(seeded(), ['vault', 'status'], variables)).status, OK);
 });
@@ -90,7 +90,7 @@ test('S11 a seed that cannot be used stops the start', async () => {
     chmodSync(open, 0o666);
     writeFileSync(`${wal}-wal`, 'more');
     writeFileSync(garbage, 'not a database at all, but long enough for SQLite to look for a header');
-    const cases = { 'none.db': /none\.db: No such file/, 'open.db': /others may write to it.*chmod go-w/, 'wal.db': /wal\.db-wal.*\.backup/, 'garbage.db': /garbage\.db: not a store of postern, or a damaged one/ };
+    const cases = { 'none.db': /none\.db: No such file/, 'open.db': /writable by other users.*chmod go-w/, 'wal.db': /wal\.db-wal.*\.backup/, 'garbage.db': /garbage\.db: not a postern store, or a damaged one/ };
     for (const [file, message] of Object.entries(cases)) {
         const refused = await run({ listen: [{ address: '127.0.0.1:0' }], ...seeded(file) }, ['serve'], { POSTERN_VAULT_KEY: key });
         assert.equal(refused.status, CONFIG, `${file}: ${refused.stderr}`);

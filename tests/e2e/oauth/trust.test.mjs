@@ -199,12 +199,12 @@ describe('mistakes in the configuration of authorities', () => {
     const url = 'https://127.0.0.1:1/mcp';
     const wrong = {
         'with a missing file': [() => ({ url, tls: { ca_file: at('none') } }), /\/mcpServers\/m\/tls\/ca_file: .*none: No such file/],
-        'with an empty file': [() => ({ url, tls: { ca_file: at('empty') } }), /\/mcpServers\/m\/tls\/ca_file: .*empty: no PEM certificate/],
-        'with a file that is not a certificate': [() => ({ url, tls: { ca_file: at('garbage') } }), /garbage: no PEM certificate/],
-        'with a truncated certificate': [() => ({ url, tls: { ca_file: at('half') } }), /half: certificate 2 in it is broken/],
-        'with a folder': [() => ({ url, tls: { ca_file: directory.path } }), /not a PEM file/],
-        'for a server without TLS': [() => ({ url: 'http://127.0.0.1:1/mcp', tls }), /\/mcpServers\/m\/tls\/ca_file: only for a server with an https "url"/],
-        'for a stdio server': [() => ({ command: 'true', tls }), /only for a server with an https "url"/]
+        'with an empty file': [() => ({ url, tls: { ca_file: at('empty') } }), /\/mcpServers\/m\/tls\/ca_file: .*empty: does not contain a PEM certificate/],
+        'with a file that is not a certificate': [() => ({ url, tls: { ca_file: at('garbage') } }), /garbage: does not contain a PEM certificate/],
+        'with a truncated certificate': [() => ({ url, tls: { ca_file: at('half') } }), /half: certificate 2 is malformed/],
+        'with a folder': [() => ({ url, tls: { ca_file: directory.path } }), /is not a regular file/],
+        'for a server without TLS': [() => ({ url: 'http://127.0.0.1:1/mcp', tls }), /\/mcpServers\/m\/tls\/ca_file: applies only to a server with an https "url"/],
+        'for a stdio server': [() => ({ command: 'true', tls }), /applies only to a server with an https "url"/]
     };
     for (const [name, [server, message]] of Object.entries(wrong))
         test(`an authority ${name} stops the start`, async () => {

@@ -225,7 +225,7 @@ describe('X14 policies that stop the start', () => {
         ['ten megabytes', `{"version":1,"description":"${'x'.repeat(10 << 20)}"}`, /larger than 4194304 bytes/],
         ['10,000 nested lists', `{"version":1,"rules":${'['.repeat(10_000)}`, /E7/],
         ['a failing test', written([rule('a', 'allow', { subjects: ['authenticated'] })], { tests: failing }), /E9.*expected deny, got allow by a/s],
-        ['an unknown server', written([rule('a', 'allow', { servers: ['dmeo'] })]), /E4.*no server "dmeo"/s],
+        ['an unknown server', written([rule('a', 'allow', { servers: ['dmeo'] })]), /E4.*server "dmeo" does not exist/s],
         ['no content', '', /empty/]
     ])
         test(`X14 a policy with ${name} stops the start`, () => {

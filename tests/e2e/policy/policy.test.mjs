@@ -62,7 +62,7 @@ describe('X17 policy check', () => {
         assert.equal(status, 1);
         const text = readFileSync(file, 'utf8').split('\n');
         const line = id => text.findIndex(row => row.includes(`"id": "${id}"`)) + 1;
-        assert.match(stdout, new RegExp(`^${file}:${line('r')}: E4 r: /rules/0/names: no set "none"$`, 'm'));
+        assert.match(stdout, new RegExp(`^${file}:${line('r')}: E4 r: /rules/0/names: set "none" does not exist$`, 'm'));
         assert.match(stdout, new RegExp(`^${file}:${line('short')}: E3 short: /rules/1/description: `, 'm'));
         assert.match(stdout, new RegExp(`^${file}: 2 errors, 0 warnings\n$`, 'm'));
     });
@@ -109,7 +109,7 @@ describe('X17 policy check', () => {
         write(written([rule('a', 'allow')]));
         const config = join(directory.path, 'postern.json');
         write({ mcpServers: { t: { command: 'true' } }, tenants: { acme: {} } }, config);
-        assert.match(policy('check', file, '--config', config).stdout, /E4 a: \/rules\/0\/servers: no server "s" in the configuration/);
+        assert.match(policy('check', file, '--config', config).stdout, /E4 a: \/rules\/0\/servers: server "s" does not exist in the configuration/);
         write({ mcpServers: { s: { command: 'true' } }, tenants: { acme: {} } }, config);
         assert.equal(policy('check', file, '--config', config).status, 0);
     });
@@ -124,8 +124,8 @@ describe('X17 policy check', () => {
         write(written([rule('a', 'allow', { tenants: ['acmee'], subjects: ['user:barer:ann'] })]));
         const { status, stdout } = policy('check', file, '--config', config);
         assert.equal(status, 1);
-        assert.match(stdout, /p\.json:\d+: E4 a: \/rules\/0\/tenants: no tenant "acmee" in the configuration; did you mean "acme"\?/);
-        assert.match(stdout, /p\.json:\d+: E4 a: \/rules\/0\/subjects: "user:barer:ann": no provider "barer" in the configuration; did you mean "bearer"\?/);
+        assert.match(stdout, /p\.json:\d+: E4 a: \/rules\/0\/tenants: tenant "acmee" does not exist in the configuration; did you mean "acme"\?/);
+        assert.match(stdout, /p\.json:\d+: E4 a: \/rules\/0\/subjects: "user:barer:ann": provider "barer" does not exist in the configuration; did you mean "bearer"\?/);
     });
     test('--inventory reads the output of postern tools, resources and prompts and reports W5, W6, W9 and W10', () => {
         const config = join(directory.path, 'postern.json'), inventory = join(directory.path, 'inventory.json');
@@ -239,10 +239,10 @@ describe('X18 policy explain', () => {
             [['explain', '--policy', file, ...bob, '--tool', 'a', '--prompt', 'b'], /one of --tool/],
             [['explain', '--policy', file, ...bob, '--tool', 'a', '--args', '[]'], /--args must be a JSON object/],
             [['explain', '--policy', file, ...bob, '--tool', 'a', '--args', '{"a":1,"a":2}'], /--args must be a JSON object/],
-            [['explain', '--policy', file, ...bob, '--tool', 'a', '--check'], /takes no --check/],
+            [['explain', '--policy', file, ...bob, '--tool', 'a', '--check'], /does not accept --check/],
             [['check'], /usage: postern policy check PATH/],
-            [['check', file, '--role', 'x'], /takes no --role/],
-            [['fmt', file, '--json'], /takes no --json/],
+            [['check', file, '--role', 'x'], /does not accept --role/],
+            [['fmt', file, '--json'], /does not accept --json/],
             [['diff', file], /usage: postern policy diff/],
             [['lint', file], /use one of check, explain, fmt, who-can, diff, replay, coverage/]
         ]) {
@@ -536,10 +536,10 @@ describe('X14 the gateway and `policy check --config`', () => {
         write(written([]));
         write(written([rule('r', 'allow', { servers: ['hub'] })]), join(directory.path, 'acme.json'));
         configure({ acme: { policy: 'acme.json', mcpServers: { own: { command: demo } } } });
-        assert.match(policy('check', join(directory.path, 'acme.json'), '--config', config()).stdout, /E4 r: .*no server "hub"/);
+        assert.match(policy('check', join(directory.path, 'acme.json'), '--config', config()).stdout, /E4 r: .*server "hub" does not exist/);
         const { status, stderr } = serve();
         assert.equal(status, 3);
-        assert.match(stderr, /E4 .*no server \\?"hub\\?"/);
+        assert.match(stderr, /E4 .*server \\?"hub\\?" does not exist/);
     });
     test('X14 a rule about an unknown tenant or provider is refused by both', () => {
         write(written([rule('r', 'deny', { servers: ['hub'], tenants: ['defualt'], subjects: ['user:barer:bob'] })]));

@@ -160,7 +160,7 @@ describe('X17 replay of incomplete rows', () => {
         writeFileSync(file, `${line}\nnot JSON\n`);
         for (const [args, status, says] of [
             [[file, []], 3, /rows\.jsonl: line 2/], [[join(directory.path, 'none'), []], 3, /none: No such file/], [[file, [], '--since', 'soon'], 2, /--since must be/],
-            [[file, [], '--role', 'x'], 2, /takes no --role/], [[file, [], 'more'], 2, /usage: postern policy replay/]
+            [[file, [], '--role', 'x'], 2, /does not accept --role/], [[file, [], 'more'], 2, /usage: postern policy replay/]
         ]) {
             const wrong = replay(...args);
             assert.equal(wrong.status, status, wrong.stderr);

@@ -196,7 +196,7 @@ describe('folding in commands', () => {
         assert.equal(explain({ owner: 'acme' }).status, 0);
         const { status, stdout } = explain({ owner: 'acme', Owner: 'evil' });
         assert.equal(status, 1);
-        assert.match(stdout, /when \/owner: cannot be judged: another key differs in case only/);
+        assert.match(stdout, /when \/owner: cannot be evaluated: another key differs only in case/);
         assert.match(stdout, /deny by never-evil/);
     });
     for (const kinds of [['*'], ['resource'], ['resource_template'], ['tool', 'resource']])

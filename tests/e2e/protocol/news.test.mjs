@@ -51,7 +51,7 @@ describe('notifications of callers', () => {
         const events = await calling(gone, 't__hang', { key: 'gone', raws: [notification('progress', '{"progressToken":@token,"progress":1}')] }, { _meta: { progressToken: 'p' } });
         await events.message();
         await gone.delete();
-        assert.match(await received(session, 'notifications/cancelled'), /"params":\{"requestId":\d+,"reason":"The session ended"\}\}$/);
+        assert.match(await received(session, 'notifications/cancelled'), /"params":\{"requestId":\d+,"reason":"The session has ended"\}\}$/);
     });
     test('progress of the answer to a question reaches the server', async () => {
         const events = await calling(session, 't__hang', { key: 'q', raws: [question('q', 'sampling/createMessage', '{"messages":[],"maxTokens":1,"_meta":{"progressToken":"theirs"}}')] });

@@ -295,7 +295,7 @@ describe('lone surrogates under a policy', () => {
         assert.equal(replayed.status, 0, replayed.stderr + replayed.stdout);
         const explained = await shell.run(['policy', 'explain', '--policy', join(home.path, 'policy.json'), '--subject', 'anonymous', '--server', 'm', '--tool', 'mirror', '--args', '{"kind":"a\\ud83d"}']);
         assert.match(explained.stdout, /deny/);
-        assert.match(explained.stdout, /cannot be judged by in/);
+        assert.match(explained.stdout, /cannot be evaluated by in/);
         assert.equal(reason(await ask('resources/read', '{"uri":"mirror:///one\\ud83d"}')), 'invalid_params');
     });
 });

@@ -103,7 +103,7 @@ describe('bounds on lengths', () => {
         ['a name', 'tools/call', { name: 'n'.repeat(1100) }, /name is longer than 1024 bytes/],
         ['a URI', 'resources/read', { uri: `a:${'u'.repeat(9000)}` }, /uri is longer than 8192 bytes/],
         ['a progress token', 'tools/call', { name: 'odd__fine', _meta: { progressToken: 't'.repeat(1100) } }, /progressToken is longer than 1024 bytes/],
-        ['all but the arguments', 'ping', { _meta: { more: 'm'.repeat(300_000) } }, /everything but `arguments` is longer than 262144 bytes/]
+        ['all but the arguments', 'ping', { _meta: { more: 'm'.repeat(300_000) } }, /the message without `arguments` is longer than 262144 bytes/]
     ];
     for (const [what, method, params, text] of refusals)
         test(`${what} of a caller that is too long is refused with an error that names it`, async () => {
@@ -124,7 +124,7 @@ describe('bounds on lengths', () => {
 
     for (const [count, names, end] of [
         [1000, ['odd__fine'], /list items left out server=odd what=tools count=1000/],
-        [200_000, [], /server lists too much, the rest is left out server=odd what=tools items=100000/]
+        [200_000, [], /server lists too many items, the rest is left out server=odd what=tools items=100000/]
     ])
         test(`${count} invalid items of a list cause a bounded number of log lines`, async () => {
             await start({ odd: stdioServer.misbehave('nulls', count) });

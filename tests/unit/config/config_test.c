@@ -162,7 +162,7 @@ static const struct wrong_row {
     {SERVERS("\"a\":{\"command\":\"x\",\"isolation\":\"none\"}"), "p.json: /mcpServers/a/isolation:", "\"shared\""},
     {SERVERS("\"a\":[]"), "p.json: /mcpServers/a:", "must be an object"},
     {PROFILE("{\"server\":[]}"), DEV "/server:", "did you mean \"servers\"?"},
-    {PROFILE("{\"servers\":[]}"), DEV "/servers:", "leave it out to include all"},
+    {PROFILE("{\"servers\":[]}"), DEV "/servers:", "omit it to include all"},
     {PROFILE("{\"servers\":[\"filez\"]}"),
      DEV "/servers:", "server \"filez\" does not exist in this tenant; did you mean \"files\"?"},
     {PROFILE("{\"servers\":[\"mem\",\"files\",\"mem\"]}"), DEV "/servers:", "\"mem\" is listed twice"},

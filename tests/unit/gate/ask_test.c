@@ -113,7 +113,7 @@ static void a_question_is_refused_when_two_callers_have_calls_in_flight(void **s
     (void)state;
     struct exchange *other = call_tool(second, "1");
     assert_server_gets(SAMPLE("1"), "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32603,\"message\":"
-                                    "\"no caller can be asked: several are connected\"}}");
+                                    "\"cannot determine which caller to ask\"}}");
     assert_server_gets(ELICIT("2"), "{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{\"action\":\"cancel\"}}");
     assert_server_gets(ROOTS("3"), "{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"roots\":[]}}");
     assert_int_equal(call->streams + other->streams, 0);
@@ -168,7 +168,7 @@ static void a_second_question_with_the_id_of_an_open_one_is_refused(void **state
     server_says(SAMPLE("5"));
     run_until(call->text.len);
     assert_server_gets(SAMPLE("5"), "{\"jsonrpc\":\"2.0\",\"id\":5,\"error\":{\"code\":-32603,\"message\":"
-                                    "\"a question with this id is open\"}}");
+                                    "\"a question with this id is already open\"}}");
     assert_int_equal(session_of(first)->asks.count, 1);
 }
 

@@ -136,7 +136,7 @@ static void a_session_that_ends_aborts_its_calls_with_an_error(void **state)
     assert_int_equal(second->answers, 1);
     assert_int_equal(first->code, ERR_UNKNOWN_SESSION);
     assert_contains(text_of(first), "\"error\"");
-    assert_contains(text_of(first), "The session ended");
+    assert_contains(text_of(first), "The session has ended");
     assert_true(list_empty(&f.gate->calls));
     run_until(server_received_count("notifications/cancelled") == 2);
 }

@@ -417,7 +417,7 @@ static void a_child_that_cannot_start_reports_the_reason(void **state)
         {{.command = "no-such-command-here"}, {"\"no-such-command-here\"", "No such file"}},
         {{.command = "/"}, {"\"/\"", "denied"}},
         {{.command = "true --quiet"}, {"\"true --quiet\"", "put its arguments in \"args\""}},
-        {{.command = "true", .cwd = "/no/such/directory"}, {"cwd is /no/such/directory", "No such file"}},
+        {{.command = "true", .cwd = "/no/such/directory"}, {"working directory is /no/such/directory", "No such file"}},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct run run;

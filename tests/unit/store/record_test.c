@@ -513,10 +513,10 @@ static void S2_a_file_or_folder_open_to_others_is_refused_with_advice(void **sta
     record_close(store);
     store = NULL;
     chmod(path, 0644);
-    refused("others may read it", "chmod 600");
+    refused("readable by other users", "chmod 600");
     chmod(path, 0600);
     chmod(directory, 0770);
-    refused("others may write", "chmod 700");
+    refused("other users may write", "chmod 700");
     chmod(directory, 0700);
     start();
 }
@@ -577,7 +577,7 @@ static void S5_a_file_that_is_not_a_store_of_postern_is_refused_and_kept(void **
     static const char text[] =
         "this is a text file, and it is longer than the header of a database, which has 100 bytes in SQLite";
     write_bytes(text, sizeof text);
-    refused("not a store of postern", "move the file away");
+    refused("not a postern store", "move the file away");
     assert_int_equal(size_of_file(), sizeof text);
     unlink(path);
 

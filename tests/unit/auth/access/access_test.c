@@ -506,7 +506,7 @@ static void F15_G14_a_client_secret_is_sent_only_to_the_issuer_of_its_grant(void
     assert_int_equal(get_elsewhere(START), ERR_LOGIN);  // no client is configured any more
     options.client_id = "client-2";
     assert_int_equal(get_elsewhere(START), ERR_LOGIN);
-    assert_contains(outcome.detail, "the client that the grant was issued to is not known any more");
+    assert_contains(outcome.detail, "the client that the grant was issued to does not exist any more");
     options.client_id = "client-1";
     options.issuer = "https://another.example.com";
     assert_int_equal(get_elsewhere(START), ERR_LOGIN);

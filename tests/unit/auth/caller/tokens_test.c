@@ -219,9 +219,9 @@ static void P8_the_error_for_an_invalid_token_file_names_the_path_of_the_member(
          "/tokens/0/sha256: must be"},
         {FILE_OF(FIELDS("\"" ID "\"", "\"" SHA "\"", "\"a\\tb\"")), "/tokens/0/subject: must be one line"},
         {FILE_OF(FIELDS("\"" ID "\"", "\"" SHA "\"", "\"a\"") "," FIELDS("\"" ID "\"", "\"" OTHER "\"", "\"b\"")),
-         "/tokens/1/id: is also that of an earlier token"},
+         "/tokens/1/id: is already used by an earlier token"},
         {FILE_OF(FIELDS("\"" ID "\"", "\"" SHA "\"", "\"a\"") "," FIELDS("\"other123\"", "\"" SHA "\"", "\"b\"")),
-         "/tokens/1/sha256: is also that of an earlier token"},
+         "/tokens/1/sha256: is already used by an earlier token"},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
         struct err err;
@@ -669,7 +669,7 @@ static void P10_an_entry_that_could_not_be_read_back_is_not_written(void **state
     good.sha256 = SHA;  // valid by itself, but another entry has the digest
     assert_true(caller_tokens_edit_put(edit, &good, &err));
     assert_false(caller_tokens_edit_save(edit, &err));
-    assert_contains(err.detail, "/tokens/1/sha256: is also that of an earlier token");
+    assert_contains(err.detail, "/tokens/1/sha256: is already used by an earlier token");
     caller_tokens_edit_free(edit);
 }
 

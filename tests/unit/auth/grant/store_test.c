@@ -615,7 +615,7 @@ static void S6_tampered_and_swapped_records_are_errors_and_do_not_log_a_user_out
     grant_store_list(store, &(struct grant_filter){.tenant = "default"}, &request);
     assert_int_equal(wait_for(&request), GRANT_STORE_DONE);
     assert_int_equal(request.count, 0);
-    assert_contains(request.err.detail, "changed");
+    assert_contains(request.err.detail, "modified");
     grant_store_purge(store, &(struct grant_filter){.tenant = "default"}, &request);  // how an operator recovers
     assert_int_equal(wait_for(&request), GRANT_STORE_DONE);
     assert_int_equal(request.count, 2);

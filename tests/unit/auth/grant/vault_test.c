@@ -239,8 +239,8 @@ static void S6_an_invalid_key_ring_is_refused(void **state)
     static const struct {
         const char *text, *says;
     } rows[] = {
-        {"", "no key"},
-        {"# nothing but words\n", "no key"},
+        {"", "does not contain a key"},
+        {"# nothing but words\n", "does not contain a key"},
         {"password", "key 1 is not 32 bytes"},
         {KEY_ONE "A", "key 1 is not 32 bytes"},
         {KEY_ONE "\nAAAA", "key 2 is not 32 bytes"},
@@ -269,7 +269,7 @@ static void S2_a_key_file_that_others_may_read_is_refused(void **state)
     }
     chmod(ring, 0400);
     start_with((struct vault_config){.key_file = ring});
-    refused((struct vault_config){.key_file = "/nonexistent/key"}, "cannot be read");
+    refused((struct vault_config){.key_file = "/nonexistent/key"}, "cannot read the vault's keys");
 }
 
 // ---- rotation -------------------------------------------------------------------------------

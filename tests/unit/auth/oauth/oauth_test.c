@@ -332,7 +332,7 @@ static void D9_D14_N1_server_metadata_are_parsed_or_refused(void **state)
         {"{\"issuer\":\"https://as/x\",\"token_endpoint\":\"https://as/t\"}", "another issuer"},
         {"{\"issuer\":\"https://evil\",\"token_endpoint\":\"https://as/t\"}", "another issuer"},
         {"{\"token_endpoint\":\"https://as/t\"}", "another issuer"},
-        {"{\"issuer\":\"https://as\"}", "no token_endpoint"},
+        {"{\"issuer\":\"https://as\"}", "token_endpoint is missing"},
         {"{\"issuer\":\"https://as\",\"token_endpoint\":\"http://198.51.100.1/t\"}",
          "token_endpoint is not an https URL"},
         {"{" GOOD ",\"authorization_endpoint\":\"file:///etc/passwd\"}", "authorization_endpoint is not an https URL"},

@@ -114,18 +114,19 @@ static const struct {
 
     {"E4", RULES(R("a", "allow", "\"user:corp:ann\"", S, TOOLS, "\"n\"", "")), NULL, NULL, NULL},
     {"E4", RULES(R("a", "allow", "\"user:crop:ann\"", S, TOOLS, "\"n\"", "")), NULL, NULL,
-     "/rules/0/subjects: \"user:crop:ann\": no provider \"crop\" in the configuration; did you mean \"corp\"?"},
+     "/rules/0/subjects: \"user:crop:ann\": provider \"crop\" does not exist in the configuration; did you mean "
+     "\"corp\"?"},
     {"E4", RULES(R("a", "allow", ENG, "\"ss\"", TOOLS, "\"n\"", "")), NULL, NULL,
-     "/rules/0/servers: no server \"ss\" in the configuration"},
+     "/rules/0/servers: server \"ss\" does not exist in the configuration"},
     {"E4", RULES(R("a", "allow", ENG, "\"ss*\"", TOOLS, "\"n\"", "")), NULL, NULL, NULL},
     {"E4",
      HEAD "\"rules\":[{\"id\":\"a\",\"effect\":\"allow\",\"description\":\"a rule of this test\",\"tenants\":[\"acm\"],"
           "\"subjects\":[\"role:a\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],\"names\":[\"n\"]}]}",
-     NULL, NULL, "/rules/0/tenants: no tenant \"acm\" in the configuration; did you mean \"acme\"?"},
+     NULL, NULL, "/rules/0/tenants: tenant \"acm\" does not exist in the configuration; did you mean \"acme\"?"},
     {"E4",
      HEAD "\"groups\":{\"g\":{\"description\":\"another user\",\"members\":[\"user:ldap:x\"]}},\"rules\":[" R(
          "a", "allow", "\"group:g\"", S, TOOLS, "\"n\"", "") "]}",
-     NULL, NULL, "/groups/g: \"user:ldap:x\": no provider \"ldap\""},
+     NULL, NULL, "/groups/g: \"user:ldap:x\": provider \"ldap\" does not exist in the configuration"},
 };
 
 static void findings_of_an_inventory_match_the_table(void **state)

@@ -310,12 +310,12 @@ static const struct {
     {"E4",
      RULES(RULE_HEAD "\"tenants\":[\"acme\"],\"subjects\":[\"group:x\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],"
                      "\"names\":[\"n\"]}"),
-     "no group"},
-    {"E4", RULES(RULE_HEAD SELECTORS "\"names\":[\"set:x\"]}"), "no set"},
+     "group \"x\" does not exist"},
+    {"E4", RULES(RULE_HEAD SELECTORS "\"names\":[\"set:x\"]}"), "set \"x\" does not exist"},
     {"E4",
      RULES(RULE_HEAD "\"tenants\":[\"acme\"],\"subjects\":[\"role:a\"],\"servers\":[\"nope\"],\"kinds\":[\"tool\"],"
                      "\"names\":[\"n\"]}"),
-     "no server"},
+     "server \"nope\" does not exist"},
     {"E4", FILE_HEAD "\"scope\":{\"servers\":[\"t\"]},\"rules\":[" RULE "]}", "outside the scope"},
     {"E4", FILE_HEAD "\"scope\":{\"tenants\":[\"globex\"]},\"rules\":[" RULE "]}", "outside the scope"},
     {"E5", RULES(RULE_HEAD SELECTORS "\"names\":[]}"), "names"},
@@ -357,7 +357,7 @@ static const struct {
     {"E7",
      RULES(RULE_HEAD "\"tenants\":[\"acme\"],\"subjects\":[\"role:a*\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],"
                      "\"names\":[\"n\"]}"),
-     "no patterns in subjects"},
+     "subjects cannot be patterns"},
     {"E7",
      RULES(RULE_HEAD "\"tenants\":[\"acme\"],\"subjects\":[\"bob\"],\"servers\":[\"s\"],\"kinds\":[\"tool\"],"
                      "\"names\":[\"n\"]}"),
@@ -424,13 +424,13 @@ static const struct {
     {"E10",
      FILE_HEAD "\"tests\":[{\"description\":\"of no rule\",\"as\":{\"subject\":\"p:x\"},\"server\":\"s\","
                "\"name\":\"n\",\"expect\":\"deny\",\"by\":\"gone\"}]}",
-     "no rule"},
+     "rule \"gone\" does not exist"},
     {"E11", WHEN("{\"/token\":{\"eq\":\"aB3dEfGh1jKlMn0pQrStUvWxYz012345\"}}"),
-     "/rules/0/when/~1token/eq: a text that looks like a secret"},
+     "/rules/0/when/~1token/eq: contains text that looks like a secret"},
     {"E12",
      RULES("{\"id\":\"r\",\"effect\":\"deny\",\"description\":\"long enough to be one\"," SELECTORS
            "\"names\":[\"n\"],\"expires\":\"2099-01-01\"}"),
-     "does not expire"},
+     "a deny rule cannot expire"},
     {"W1",
      RULES(RULE ",{\"id\":\"d\",\"effect\":\"deny\",\"description\":\"denies all of it\",\"tenants\":[\"*\"],"
                 "\"subjects\":[\"*\"],\"servers\":[\"s\"],\"kinds\":[\"*\"],\"names\":[\"*\"]}"),
@@ -447,7 +447,7 @@ static const struct {
     {"W7", FILE_HEAD "\"groups\":{\"g\":{\"description\":\"not used at all\",\"members\":[\"role:x\"]}}}",
      "is not used"},
     {"W8", RULES(RULE_HEAD SELECTORS "\"names\":[\"n\"],\"expires\":\"2020-01-01\"}"), "expired"},
-    {"W11", RULES(RULE_HEAD SELECTORS "\"names\":[\"n**\"]}"), "one star"},
+    {"W11", RULES(RULE_HEAD SELECTORS "\"names\":[\"n**\"]}"), "means the same as"},
 };
 
 static void test_findings(void **state)
@@ -719,8 +719,8 @@ static void test_words(void **state)
         {"eq", "{\"a\":\"s3cret\"}", "when /a: its value is not \"x\"", true},
         {"eq", "{\"a\":\"s3cret\"}", "when /a: \"s3cret\" is not \"x\"", false},
         {"eq", "{}", "when /a: is missing", true},
-        {"lt", "{\"a\":\"s3cret\"}", "when /a: its value cannot be judged by lt 5", true},
-        {"any", "{\"a\":\"s3cret\"}", "when none of \"any\" holds", true},
+        {"lt", "{\"a\":\"s3cret\"}", "when /a: its value cannot be evaluated by lt 5", true},
+        {"any", "{\"a\":\"s3cret\"}", "when no condition in \"any\" is true", true},
     };
     char *roles[] = {(char[]){"a"}, NULL};
     struct policy_test test = {.as = {(char[]){"acme"}, (char[]){"corp:cat"}, roles}};

@@ -182,7 +182,7 @@ static void assert_found(const char *text)
     buf_release(&findings);
 }
 
-#define CHANGED(seq) "row " #seq " does not match its hash: it was changed, or the row before it replaced"
+#define CHANGED(seq) "row " #seq " does not match its hash: it was changed, or the row before it was replaced"
 
 // ---- rows -----------------------------------------------------------------------------------
 
@@ -522,7 +522,7 @@ static void a_verification_finds_changed_and_removed_rows(void **state)
         {"copied over the next row", SET("'$[4]',json_extract(rows,'$[3]')"),
          "4: row 4 is out of order: it stands where row 5 belongs\n5: row 5 is missing"},
         {"the hash of the previous row", "UPDATE segment SET prev=replace(prev,'0','1')",
-         "1: row 1 does not follow row 0: one of them was replaced, or rows between them taken out"},
+         "1: row 1 does not follow row 0: one of them was replaced, or rows between them were removed"},
         {"the segment's place", "UPDATE segment SET seq=2",
          "2: the labels of the segment of row 2 do not match its rows"},
         {"the segment's end", "UPDATE segment SET last=11",
@@ -532,7 +532,7 @@ static void a_verification_finds_changed_and_removed_rows(void **state)
         {"the anchor moved with the rows",
          "UPDATE segment SET seq=3,prev=json_extract(rows,'$[1][9]');"
          "UPDATE anchor SET first_seq=3,first_prev=(SELECT prev FROM segment) WHERE chain=0;" REMOVE("'$[0]','$[0]'"),
-         "3: the anchor of calls was changed: it begins with row 3, the chain says 1"},
+         "3: the anchor of calls was changed: it names row 3 as the first, but the chain begins with row 1"},
         {"the head moved with the rows", REMOVE("'$[9]'") ",last=9;UPDATE anchor SET head_seq=9 WHERE chain=0",
          "9: row 9 is not the last row of calls that was written"},
     };
@@ -659,7 +659,8 @@ static void old_rows_are_deleted_and_the_chain_still_verifies(void **state)
     assert_int_equal(number("SELECT sum(count) FROM audit WHERE event='retention'"), 10000);
     sql("DELETE FROM segment WHERE seq=10001;"
         "UPDATE anchor SET (first_seq,first_prev)=(SELECT seq,prev FROM segment ORDER BY seq LIMIT 1) WHERE chain=0");
-    assert_found("10011: the anchor of calls was changed: it begins with row 10011, the chain says 10001");
+    assert_found(
+        "10011: the anchor of calls was changed: it names row 10011 as the first, but the chain begins with row 10001");
 }
 
 static void a_file_of_only_old_rows_keeps_the_row_that_records_the_deletion(void **state)
@@ -771,7 +772,7 @@ static void a_verification_distinguishes_missing_rows_from_deleted_ones(void **s
     assert_no_findings();
     assert_int_equal(number("SELECT min(seq) FROM audit"), 6);
     sql("DELETE FROM segment WHERE seq=11");
-    assert_found("16: row 16 does not follow row 10: one of them was replaced, or rows between them taken out");
+    assert_found("16: row 16 does not follow row 10: one of them was replaced, or rows between them were removed");
     sql("DELETE FROM segment WHERE seq=16");
     assert_found("20: row 10 is not the last row of calls that was written");
     sql("UPDATE segment SET chain=2 WHERE seq=6");
@@ -1133,7 +1134,7 @@ static void a_damaged_or_foreign_audit_file_is_refused(void **state)
     assert_null(audit_open(loop, &(struct audit_config){.path = path, .queue = 10}, &err));
     assert_contains(err.detail, "anchor");
     assert_null(audit_open(loop, &(struct audit_config){.path = "/nowhere/at/all.db", .queue = 10}, &err));
-    assert_contains(err.detail, "/nowhere/at/all.db: its folder: No such file");
+    assert_contains(err.detail, "/nowhere/at/all.db: cannot access its folder: No such file");
     assert_null(audit_open(loop, &(struct audit_config){.path = path, .jsonl = "/nowhere/x", .queue = 10}, &err));
     assert_null(audit_reader_open("/nowhere/at/all.db", &(struct audit_filter){0}, &err));
     assert_contains(err.detail, "No such file");
