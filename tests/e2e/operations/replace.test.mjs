@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, lstatSync, readFileSync, writeFileSync } from 'node:fs';
+import { chownSync, existsSync, lstatSync, readFileSync, writeFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import { connect } from 'node:net';
 import { join } from 'node:path';
@@ -15,6 +15,7 @@ import { initialize, post, reply, resultText, Session } from '../raw.mjs';
 
 const WAIT_MS = 30_000;
 const STOP_MS = 30_000;
+const NOBODY = 65534;
 const mirror = { command: peerPath('mirror'), args: ['--tools', '["one"]'] };
 
 /** Runs `serve` with these arguments in the place; waits until it serves, unless it fails. */
@@ -312,6 +313,21 @@ describe('postern serve --replace', () => {
         assert.equal(status, EXIT.CONFIG);
         assert.match(stderr, /runs with another configuration file/);
         assert.equal((await here.status()).pid, gateway.pid);
+    });
+
+    test('a gateway of another user is not replaced, not even by root', { skip: process.getuid() !== 0 && 'needs root' }, async t => {
+        const here = await open(t, { audit: undefined, mcpServers: {} });
+        for (const name of ['.', 'postern.json']) chownSync(here.at(name), NOBODY, NOBODY);
+        const child = spawn('setpriv', [`--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups', binary, 'serve', '--config', here.path], { stdio: ['ignore', 'ignore', 'pipe'], env: here.environment });
+        here.endings.push(() => child.kill('SIGKILL'));
+        await watch(child, 'stderr').line(/control socket open/, WAIT_MS);
+        const { status, stderr } = await here.replace();
+        assert.equal(status, EXIT.CONFIG);
+        assert.match(stderr, /the gateway at \S+ runs as another user; replace it as that user/);
+        const socket = connect(here.control);
+        socket.end('{"op":"handover"}\n');
+        assert.match(await text(socket), /"ok":false.*only a process of the user that the gateway runs as may replace it/);
+        assert.equal((await here.status()).pid, child.pid);
     });
 
     test('only one process at a time may replace the gateway, and another one may when the first has disconnected', async t => {
