@@ -295,9 +295,22 @@ describe('postern serve --replace', () => {
         writeConfig(here.at('.'), { ...here.whole, listen: [{ address: `unix:${here.callers}`, mode: '0660' }, { address: `127.0.0.1:${port}` }] });
         await serve(here, '--replace');
         assert.equal(await exitOf(old, 'the replaced gateway'), 0);
-        await Session.open(`http://127.0.0.1:${port}/mcp`); // the new gateway runs its loop: it has closed what it does not need
+        await Session.open(`http://127.0.0.1:${port}/mcp`);
         await assert.rejects(Session.open(here.url), { code: 'ECONNREFUSED' });
         assert.equal(lstatSync(here.callers).mode & 0o777, 0o660);
+    });
+
+    test('a gateway that is being replaced does not reload its configuration, and does so when its successor has failed', async t => {
+        const here = await open(t), port = await freePort(), gateway = await serve(here), successor = connect(here.control);
+        successor.write('{"op":"handover"}\n');
+        await once(successor, 'data');
+        writeConfig(here.at('.'), { ...here.whole, listen: [...here.whole.listen, { address: `127.0.0.1:${port}` }] });
+        const { status, stderr } = await here.command.run(['reload', '--control', here.control]);
+        assert.equal(status, EXIT.CONFIG);
+        assert.match(stderr, /another process is replacing the gateway/);
+        successor.destroy();
+        await gateway.line(new RegExp(`listening url=http://127.0.0.1:${port}/mcp`), WAIT_MS);
+        await Session.open(`http://127.0.0.1:${port}/mcp`);
     });
 
     test('serve --replace fails without a running gateway and says how to start', async t => {
