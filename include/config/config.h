@@ -74,8 +74,8 @@ struct config *config_load_literal(const char *path, struct err *err) MUST_CHECK
 struct config *config_load_offline(const char *path, struct option_unset *unset, struct err *err) MUST_CHECK;
 // --config, then $POSTERN_CONFIG, ./postern.json, $XDG_CONFIG_HOME/postern/postern.json. NULL: no file was found.
 char *config_path(const char *given);
-// Where a gateway with this configuration has its control socket; without a configuration (NULL), where one has it that names no
-// other path. NULL: it has none. The caller frees it.
+// The path of the control socket of a gateway with this configuration. Without a configuration (NULL): the default path. NULL:
+// no control socket. The caller frees it.
 char *config_control_path(const struct config *config);
 // The tenants by number, from 0 to tenants.count: `default` is the first.
 const char *config_tenant_name(const struct config *config, size_t i);

@@ -173,8 +173,8 @@ static bool has_tenants(const json_t *rows)
 // Drops the reference.
 static int show_gateway(const struct flags *flags, json_t *rows)
 {
-    static const char *const titles[] = {"TENANT", "SERVER", "STATE",      "PID", "UPTIME",
-                                         "CALLS",  "P99",    "LAST ERROR", NULL};
+    static const char *const titles[] = {"TENANT", "SERVER",  "STATE",      "PID", "UPTIME",
+                                         "CALLS",  "LATENCY", "LAST ERROR", NULL};
     bool tenants = has_tenants(rows);
     struct table table = {.titles = tenants ? titles : titles + 1};
     int code = EXIT_OK;

@@ -27,7 +27,7 @@ void stderr_tail_add(struct stderr_tail *tail, struct span line)
 
 struct span stderr_tail_last(const struct stderr_tail *tail, size_t max)
 {
-    size_t end = tail->text.len, from = end;
+    size_t end = tail->text.len, from;
     if (end <= tail->begun || !max)
         return (struct span){0};
     for (from = --end; from > tail->begun; from--)

@@ -170,11 +170,16 @@ static void reply_error(struct control_connection *connection, const struct err 
                                 text ? text : json_string(err_text(err->code))));
 }
 
+static void reply_result(struct control_connection *connection, json_t *result)
+{
+    reply(connection, json_pack("{s:b,s:o}", "ok", 1, "result", result));
+}
+
 // The result; NULL: the error.
 static void reply_with(struct control_connection *connection, json_t *result, const struct err *err)
 {
     if (result)
-        reply(connection, json_pack("{s:b,s:o}", "ok", 1, "result", result));
+        reply_result(connection, result);
     else
         reply_error(connection, err);
 }
@@ -205,7 +210,7 @@ static void run_status(struct control_connection *connection, const json_t *requ
         json_array_append_new(listeners, json_string(faces_url(spec->faces, i)));
     json_object_set_new(status, "listeners", listeners);
     json_object_set_new(configuration, "problem", *problem ? json_string(problem) : json_null());
-    reply_with(connection, status, NULL);
+    reply_result(connection, status);
 }
 
 static void run_servers(struct control_connection *connection, const json_t *request)
