@@ -98,8 +98,6 @@ static bool seal(const struct vault_ring_key *key, struct record_name name, stru
                  struct err *err)
 {
     struct buf associated = {0};
-    if (plain.len > RECORD_VALUE_MAX - VAULT_OVERHEAD)
-        return err_set(err, ERR_TOO_LARGE, "%zu bytes are too many to seal", plain.len);
     buf_clear(out);
     buf_reserve(out, plain.len + VAULT_OVERHEAD);
     unsigned char *bytes = (unsigned char *)out->at;
@@ -118,6 +116,8 @@ static bool seal(const struct vault_ring_key *key, struct record_name name, stru
 bool vault_seal(struct vault *vault, struct record_name name, struct span plain, struct buf *out, struct err *err)
 {
     refresh(vault);
+    if (plain.len > RECORD_VALUE_MAX - VAULT_OVERHEAD)
+        return err_set(err, ERR_TOO_LARGE, "%zu bytes are too many to seal", plain.len);
     return seal(&vault->ring->keys[0], name, plain, out, err);
 }
 
@@ -152,18 +152,12 @@ static const struct vault_ring_key *find_key(struct vault *vault, const unsigned
     return key;
 }
 
-bool vault_unseal(struct vault *vault, struct record_name name, struct span sealed, struct buf *out, struct err *err)
+static bool unseal(const struct vault_ring_key *key, struct record_name name, struct span sealed, struct buf *out)
 {
     struct buf associated = {0};
-    const unsigned char *bytes = (const unsigned char *)sealed.at;
-    if (sealed.len < VAULT_OVERHEAD || sealed.len > RECORD_VALUE_MAX || bytes[0] != FORMAT)
-        return err_set(err, ERR_SYSTEM, "a sealed record is truncated, or was written by a later version");
-    const struct vault_ring_key *key = find_key(vault, bytes + 1, err);
-    if (!key)
-        return false;
     buf_clear(out);
     buf_reserve(out, sealed.len);
-    put_associated(&associated, bytes, name);
+    put_associated(&associated, (const unsigned char *)sealed.at, name);
     EVP_CIPHER_CTX *cipher = EVP_CIPHER_CTX_new();
     bool ok = cipher && decrypt(cipher, key, buf_span(&associated), sealed, (unsigned char *)out->at);
     EVP_CIPHER_CTX_free(cipher);
@@ -171,8 +165,47 @@ bool vault_unseal(struct vault *vault, struct record_name name, struct span seal
     if (!ok)
         secret_wipe(out->at, out->room);
     out->len = ok ? sealed.len - VAULT_OVERHEAD : 0;
-    return ok ||
+    return ok;
+}
+
+static bool has_format(struct span sealed) { return sealed.len >= VAULT_OVERHEAD && sealed.at[0] == FORMAT; }
+
+bool vault_unseal(struct vault *vault, struct record_name name, struct span sealed, struct buf *out, struct err *err)
+{
+    if (!has_format(sealed) || sealed.len > RECORD_VALUE_MAX)
+        return err_set(err, ERR_SYSTEM, "a sealed record is truncated, or was written by a later version");
+    const struct vault_ring_key *key = find_key(vault, (const unsigned char *)sealed.at + 1, err);
+    if (!key)
+        return false;
+    return unseal(key, name, sealed, out) ||
            err_set(err, ERR_SYSTEM, "a sealed record is not authentic: it was modified, or moved from another key");
+}
+
+// A key without an id.
+static struct vault_ring_key bare_key(const unsigned char bytes[VAULT_KEY_BYTES])
+{
+    struct vault_ring_key key = {0};
+    memcpy(key.bytes, bytes, VAULT_KEY_BYTES);
+    return key;
+}
+
+bool vault_seal_with(const unsigned char bytes[VAULT_KEY_BYTES], struct record_name name, struct span plain,
+                     struct buf *out)
+{
+    struct err err;
+    struct vault_ring_key key = bare_key(bytes);
+    bool ok = seal(&key, name, plain, out, &err);
+    secret_wipe(&key, sizeof key);
+    return ok;
+}
+
+bool vault_unseal_with(const unsigned char bytes[VAULT_KEY_BYTES], struct record_name name, struct span sealed,
+                       struct buf *out)
+{
+    struct vault_ring_key key = bare_key(bytes);
+    bool ok = has_format(sealed) && unseal(&key, name, sealed, out);
+    secret_wipe(&key, sizeof key);
+    return ok;
 }
 
 // ---- opening --------------------------------------------------------------------------------

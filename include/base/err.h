@@ -76,6 +76,8 @@ struct err {
     enum err_code code;
     const char *where;
     int64_t retry_after_ms;  // it may help to try again then; 0: not known when
+    const char *option;      // the option whose time limit expired, shown to the caller; NULL: not a time limit
+    int64_t option_ms;       // its value
     char detail[512];
 };
 

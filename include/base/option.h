@@ -47,9 +47,10 @@ struct option {
     const char *name;
     enum option_type type;
     size_t offset;
-    const char *fallback;        // JSON text; NULL: zero if absent
-    int64_t min, max;            // for the numeric types; both 0: unlimited
-    const char *const *choices;  // OPTION_ENUM, NULL at the end
+    const char *fallback;  // JSON text; NULL: zero if absent
+    int64_t min, max;      // for the numeric types; both 0: unlimited
+    // NULL at the end. OPTION_ENUM: the words. OPTION_DURATION: words that stand for -1, -2, …; NULL: none
+    const char *const *choices;
     const struct option_table *sub;
     bool secret;  // its value is never shown
     bool fixed;   // a running gateway cannot change it: a reload that changes it is refused

@@ -19,6 +19,8 @@ typedef void option_compare_fn(void *arg, const struct option_difference *differ
 bool option_compare_equal(const struct option_table *table, const void *one, const void *other);
 bool option_compare_items_equal(const struct option_table *table, const struct option_items *one,
                                 const struct option_items *other);
+// Appends bytes that are the same for equal objects and different for others. They contain the object's secrets.
+void option_compare_put(const struct option_table *table, const void *object, struct buf *out);
 // Calls `report` for each difference, in the order of the rows.
 void option_compare(const struct option_table *table, const void *before, const void *after,
                     option_compare_fn *on_difference, void *arg);

@@ -11,6 +11,7 @@
 #include "config/limits.h"
 #include "config/listener.h"
 #include "store/audit/audit.h"
+#include "store/catalogue.h"
 #include "store/record.h"
 #include "upstream/server.h"
 
@@ -54,6 +55,7 @@ struct config {
     struct audit_config audit;
     struct record_config store;  // paths in these two are relative to the file, and resolved
     struct vault_config vault;
+    struct catalogue_config catalogue;
     struct config_hosted hosted;
     struct config_limits limits;
     struct config_timeouts timeouts;

@@ -8,6 +8,7 @@
 #include "loop/loop.h"
 
 struct audit;
+struct catalogue;
 struct config;
 struct config_chains;
 struct grant_store;
@@ -23,6 +24,7 @@ struct gate_parts {
     struct audit *audit;             // or NULL
     struct grant_store *tokens;      // or NULL
     struct policy *const *policies;  // of `default`, then of each tenant in order; the gate takes its own references
+    struct catalogue *catalogue;     // or NULL; outlives the gate
     struct offload *background;      // parses large messages (MESSAGE_LARGE); outlives the gate
 };
 

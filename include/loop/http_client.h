@@ -67,6 +67,8 @@ void http_transfer_cancel(struct http_transfer *transfer);  // no callback follo
 void http_transfer_pause(struct http_transfer *transfer);
 void http_transfer_resume(
     struct http_transfer *transfer);  // callbacks come from the loop, not from inside; harmless if not paused
+// Not a byte of the request was written to the server. Also from on_done.
+bool http_transfer_unsent(const struct http_transfer *transfer);
 // A response header's value, valid until the next call on this transfer; NULL if absent.
 const char *http_transfer_header(struct http_transfer *transfer, const char *name);
 // The same for a header that may occur several times. NULL: the response does not have so many.

@@ -34,6 +34,7 @@ struct db {
     sqlite3 *sqlite;
     char *path;
     const struct db_kind *kind;
+    bool damaged;  // the content of the file is, which is why something failed; known after db_close(), too
 };
 
 // Opens the file, or creates it with its tables. A file of an older version is migrated first, in one transaction. Unless its

@@ -23,7 +23,8 @@ enum upstream_state {
     UPSTREAM_DOWN,      // not running; a request starts it
     UPSTREAM_STARTING,  // starting and shaking hands; requests wait
     UPSTREAM_READY,
-    UPSTREAM_BACKOFF,  // failed; requests are refused until the next attempt to start
+    UPSTREAM_BACKOFF,  // failed; requests wait for the next attempt to start, or fail if the circuit is open
+    UPSTREAM_RESTING,  // not used, and being ended; requests wait until it is started again
     UPSTREAM_CLOSING,  // closing; new requests fail
 };
 
@@ -53,6 +54,7 @@ enum upstream_retry {
     UPSTREAM_RETRY_SESSION = 1 << 0,  // another session
     UPSTREAM_RETRY_TOKEN = 1 << 1,    // another token
     UPSTREAM_RETRY_SCOPE = 1 << 2,    // a token with more scope
+    UPSTREAM_RETRY_UNSENT = 1 << 3,   // another connection: not a byte of it had been written
 };
 
 // A request in flight. Embed it zeroed, fill the callbacks, and keep it until on_reply or a cancel.
@@ -65,6 +67,7 @@ struct upstream_request {
     void *arg;
     const struct identity *who;  // the caller that the request is made for; NULL: the gateway itself
     const char *list;       // the member of the result whose valid elements are used although others are not; or NULL
+    int64_t timeout_ms;     // time without an answer or progress; 0: the server's `timeout`
     struct budget *memory;  // counts the answer while it is read; NULL: the budget of the connection
     // private to the upstream and its transport
     struct upstream *upstream;
@@ -72,8 +75,8 @@ struct upstream_request {
     uint64_t id;
     struct list node;
     struct loop_timer timeout;
-    int64_t started_ms;
-    int64_t held_until_ms;
+    int64_t started_ms, sent_ms;
+    int64_t held_ms, held_until_ms;
     int64_t patience_ms;  // the Retry-After of the server's answer
     int64_t stopped_ms;   // when its clock was stopped; 0: it runs
     struct blob *text;    // while it waits for the server to be ready, or may be sent again
@@ -121,6 +124,9 @@ void upstream_start(struct upstream *upstream);
 // To be called when the grant was replaced. Gives up the connection that was opened with the old grant; the next request opens
 // a new one.
 void upstream_restart(struct upstream *upstream);
+// Ends a server that is ready and not used, within the time. Then it is UPSTREAM_DOWN until the next request. No request may be in
+// flight. Does nothing in another state.
+void upstream_rest(struct upstream *upstream, int64_t within_ms);
 // Closes the connection within the time. on_closed is called when it has ended, and may call upstream_free().
 void upstream_close(struct upstream *upstream, int64_t within_ms,
                     void (*on_closed)(void *arg, struct upstream *upstream), void *arg);
@@ -157,6 +163,10 @@ enum upstream_state upstream_state(const struct upstream *upstream);
 const struct server *upstream_server(const struct upstream *upstream);
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream);
 struct span upstream_instructions(const struct upstream *upstream);  // decoded; empty if none
+// The result of initialize, raw JSON; empty if there is none, or it is above 64 KiB.
+struct span upstream_greeting(const struct upstream *upstream);
+// Uses what an earlier connection got as that result, until the server itself answers. False: it cannot be used.
+bool upstream_restore(struct upstream *upstream, struct span greeting) MUST_CHECK;
 struct span upstream_declared(
     const struct upstream *upstream);  // capabilities, raw JSON; empty if none, or above 16 KiB
 enum revision upstream_revision(const struct upstream *upstream);
@@ -164,10 +174,14 @@ const char *upstream_problem(const struct upstream *upstream);  // why it is dow
 bool upstream_needs_login(const struct upstream *upstream);     // it is down because a login is needed
 // ERR_LOGIN or ERR_PROCESSES if the server could not be started for this reason; otherwise ERR_NONE.
 enum err_code upstream_refusal(const struct upstream *upstream);
-// How much is left of a pause that the server asked for (Retry-After), in milliseconds; 0: it is not in such a pause.
+// How much is left of a pause in which requests fail, because the server asked for it (Retry-After) or the circuit is open, in
+// milliseconds; 0: it is not in such a pause.
 int64_t upstream_pause_left(const struct upstream *upstream);
+bool upstream_circuit_open(const struct upstream *upstream);  // too many starts have failed in a row
 // Appends the last lines, at most `max`, that a stdio server wrote to stderr since it was last started.
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out);
+// Adds some of them to the detail of an error, in one line without control characters.
+void upstream_add_stderr(const struct upstream *upstream, struct err *err);
 // The lines that are kept, also those of processes that have ended: of any bytes, each with a line end. Valid until the next line.
 struct span upstream_stderr(const struct upstream *upstream);
 long upstream_pid(const struct upstream *upstream);          // of a stdio server that runs; else 0

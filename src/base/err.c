@@ -21,7 +21,8 @@ bool err_set_at(struct err *err, enum err_code code, const char *where, const ch
         return false;
     err->code = code;
     err->where = where;
-    err->retry_after_ms = 0;
+    err->retry_after_ms = err->option_ms = 0;
+    err->option = NULL;
     va_list args;
     va_start(args, format);
     vsnprintf(err->detail, sizeof err->detail, format, args);

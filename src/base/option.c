@@ -167,7 +167,13 @@ const char *option_type_text(enum option_type type) { return type_words[type]; }
 
 static bool wrong_type(const struct option *row, const struct option_place *place, struct err *err)
 {
-    return err_set(err, ERR_CONFIG, "%s: %s: must be %s", place->file, place->path, type_words[row->type]);
+    struct buf words = {0};
+    for (int i = 0; row->type == OPTION_DURATION && row->choices && row->choices[i]; i++)
+        buf_printf(&words, ", or \"%s\"", row->choices[i]);
+    (void)err_set(err, ERR_CONFIG, "%s: %s: must be %s%s", place->file, place->path, type_words[row->type],
+                  buf_text(&words));
+    buf_release(&words);
+    return false;
 }
 
 static bool in_bounds(const struct option *row, int64_t value, const struct option_place *place, struct err *err)
@@ -179,10 +185,23 @@ static bool in_bounds(const struct option *row, int64_t value, const struct opti
                    row->min, row->max, unit);
 }
 
+// A word in the place of a duration is a negative number: -1 the first one, -2 the next.
+static bool find_word(const struct option *row, const char *word, int64_t *out)
+{
+    for (int i = 0; word && row->choices[i]; i++)
+        if (strcmp(word, row->choices[i]) == 0) {
+            *out = -1 - i;
+            return true;
+        }
+    return false;
+}
+
 static bool parse_number(const struct option *row, const json_t *tree, int64_t *out, const struct option_place *place,
                          struct err *err)
 {
     double seconds = json_number_value(tree);
+    if (row->choices && find_word(row, json_string_value(tree), out))
+        return true;
     if (row->type == OPTION_DURATION && json_is_number(tree) && seconds >= 0 && seconds < 1e9)
         *out = (int64_t)(seconds * 1000);
     else if (row->type == OPTION_DURATION && json_is_string(tree)) {
@@ -435,6 +454,8 @@ static json_t *show_value(const struct option *row, const void *at)
     case OPTION_SIZE: return json_integer(*(const int64_t *)at);
     case OPTION_DURATION: {
         int64_t ms = *(const int64_t *)at;
+        if (ms < 0)
+            return json_string(row->choices[-1 - ms]);
         return ms % 1000 ? json_sprintf("%" PRId64 "ms", ms) : json_sprintf("%" PRId64 "s", ms / 1000);
     }
     case OPTION_STRING:
@@ -554,6 +575,9 @@ void option_markdown(const struct option_table *table, struct buf *out)
                 buf_printf(out, "%s`\"%s\"`", i ? ", " : "", row->choices[i]);
         else
             buf_put_text(out, type_words[row->type]);
+        if (row->type == OPTION_DURATION && row->choices)
+            for (int i = 0; row->choices[i]; i++)
+                buf_printf(out, ", or `\"%s\"`", row->choices[i]);
         if (row->sub)
             buf_printf(out, ": see *%s*", row->sub->title);
         buf_printf(out, " | %s%s%s | %s |\n", row->fallback ? "`" : "", row->fallback ? row->fallback : "",

@@ -99,6 +99,72 @@ bool option_compare_items_equal(const struct option_table *table, const struct o
     return items_equal(&(struct option){.type = OPTION_OBJECTS, .sub = table}, one, other);
 }
 
+// ---- as bytes -------------------------------------------------------------------------------
+
+// A text with its length, so that two texts are never taken for two others; NULL is told from "".
+static void put_text(const char *text, struct buf *out)
+{
+    buf_printf(out, "%zd:%s,", text ? (ssize_t)strlen(text) : -1, text ? text : "");
+}
+
+static void put_items(const struct option *row, const struct option_items *items, struct buf *out)
+{
+    buf_printf(out, "%d/%zu,", items->at != NULL, items->count);
+    for (size_t i = 0; i < items->count; i++) {
+        if (row->type == OPTION_NAMED_OBJECTS)
+            put_text(name_of(item_at(row, items, i)), out);
+        option_compare_put(row->sub, item_at(row, items, i), out);
+    }
+}
+
+static void put_pairs(const struct option_pairs *pairs, struct buf *out)
+{
+    buf_printf(out, "%zu,", pairs->count);
+    for (size_t i = 0; i < pairs->count; i++) {
+        put_text(pairs->at[i].name, out);
+        put_text(pairs->at[i].value, out);
+    }
+}
+
+static void put_list(char *const *list, struct buf *out)
+{
+    for (; list && *list; list++)
+        put_text(*list, out);
+    buf_put_text(out, list ? "." : "-");
+}
+
+static void put_json(const json_t *value, struct buf *out)
+{
+    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY) : NULL;
+    put_text(text, out);
+    free(text);
+}
+
+static void put_value(const struct option *row, const void *value, struct buf *out)
+{
+    switch (row->type) {
+    case OPTION_BOOL: buf_printf(out, "%d,", *(const bool *)value); break;
+    case OPTION_INT:
+    case OPTION_SIZE:
+    case OPTION_DURATION: buf_printf(out, "%lld,", (long long)*(const int64_t *)value); break;
+    case OPTION_ENUM: buf_printf(out, "%d,", *(const int *)value); break;
+    case OPTION_STRING:
+    case OPTION_STRING_OR_FALSE: put_text(*(char *const *)value, out); break;
+    case OPTION_STRINGS: put_list(*(char **const *)value, out); break;
+    case OPTION_PAIRS: put_pairs(value, out); break;
+    case OPTION_JSON: put_json(*(json_t *const *)value, out); break;
+    case OPTION_OBJECT: option_compare_put(row->sub, value, out); break;
+    case OPTION_OBJECTS:
+    case OPTION_NAMED_OBJECTS: put_items(row, value, out); break;
+    }
+}
+
+void option_compare_put(const struct option_table *table, const void *object, struct buf *out)
+{
+    for (const struct option *row = table->rows; row->name; row++)
+        put_value(row, field_of(row, object), out);
+}
+
 // ---- differences ----------------------------------------------------------------------------
 
 struct option_comparison {

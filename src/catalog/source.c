@@ -8,6 +8,9 @@
 // not announce changes at all. Until the list has been fetched again it is in doubt, and the next caller that needs it triggers a
 // fetch (source_doubt): at most one fetch of each list for each answer of the server. Most calls change nothing, and a server that
 // runs one call at a time answers that fetch only after a long call. So callers wait for it only for a short time.
+//
+// Lists may also be those of an earlier connection, from the catalogue cache (source_restore). They count as loaded. Callers do not wait
+// while they are fetched again, except for a name that is not in them (source_confirm), so that a new tool of the server is found.
 #include "catalog/source.h"
 #include "base/arena.h"
 #include "base/log.h"
@@ -77,6 +80,9 @@ struct source {
     unsigned running;     // kinds that are being fetched
     unsigned changed;     // kinds that are new, and not announced yet
     bool loaded, failed, tried;
+    bool awaiting;       // the catalogue cache has not answered yet
+    bool wanted;         // source_load() was called
+    bool restored;       // the lists are from the catalogue cache
     int64_t not_before;  // the end of a pause that the server asked for (loop_now)
 };
 
@@ -211,6 +217,7 @@ static void end(struct fetch *fetch, bool ok)
     list_release(&fetch->list);
     buf_release(&fetch->seen);
     source->tried |= !source->running;
+    source->restored &= source->running != 0 || source->failed;
     if (source->running & ended)
         return;
     unsigned changed = source->changed & ended;
@@ -323,6 +330,18 @@ static void on_page(struct upstream_request *request, const struct upstream_repl
 
 // ---- loading --------------------------------------------------------------------------------
 
+// Lists of kinds that the server does not have any more.
+static unsigned drop_lost(struct source *source)
+{
+    unsigned lost = 0;
+    for (int kind = 0; kind < CATALOG_KINDS; kind++)
+        if (source->lists[kind].count && !can(source, (enum catalog_kind)kind)) {
+            list_release(&source->lists[kind]);
+            lost |= 1U << kind;
+        }
+    return lost;
+}
+
 // Fetches all lists of a server that is ready. `since_ms`: when callers began to wait for them; 0: they do not wait.
 static void fetch_all(struct source *source, int64_t since_ms)
 {
@@ -330,16 +349,20 @@ static void fetch_all(struct source *source, int64_t since_ms)
     source->failed = false;
     if (since_ms)
         mark_stale(source, ~0U, (struct source_pending){since_ms, false});
+    unsigned lost = drop_lost(source);
     begin(source, ~0U);
     if (!source->running) {  // the server has no lists
         source->loaded = source->tried = true;
-        source->on_change(source->arg, source, 0);
+        source->restored = false;
     }
+    if (lost || !source->running)
+        source->on_change(source->arg, source, lost);
 }
 
 void source_load(struct source *source)
 {
     enum upstream_state state = upstream_state(source->upstream);
+    source->wanted = true;
     if (source->starting_ms || source->running || (source->loaded && !source->failed))
         return;
     if (state == UPSTREAM_BACKOFF || state == UPSTREAM_CLOSING || loop_now(source->loop) < source->not_before)
@@ -368,7 +391,16 @@ void source_look_again(struct source *source)
 
 void source_refresh(struct source *source)
 {
-    fetch_all(source, source->starting_ms ? source->starting_ms : loop_now(source->loop));
+    int64_t since_ms = source->awaiting ? 0 : source->starting_ms;
+    fetch_all(source, since_ms || source->restored ? since_ms : loop_now(source->loop));
+}
+
+void source_rests(struct source *source)
+{
+    loop_timer_stop(source->loop, &source->debounce);
+    for (int kind = 0; kind < CATALOG_KINDS; kind++)
+        source->fetches[kind].next = (struct source_pending){0};
+    source->on_change(source->arg, source, 0);
 }
 
 void source_went_down(struct source *source)
@@ -376,10 +408,114 @@ void source_went_down(struct source *source)
     source->failed = true;
     source->tried |= source->starting_ms != 0;
     source->starting_ms = 0;
-    loop_timer_stop(source->loop, &source->debounce);
+    source_rests(source);
+}
+
+// ---- what was kept --------------------------------------------------------------------------
+
+void source_await_kept(struct source *source)
+{
+    source->awaiting = true;
+    source->starting_ms = loop_now(source->loop);
+}
+
+static void restore_list(struct source *source, enum catalog_kind kind, struct span kept)
+{
+    struct fetch *fetch = &source->fetches[kind];
+    struct span list;
+    if (!can(source, kind) || !scan_find(kept, kind_rows[kind].member, &list) || !scan_is_array(list))
+        return;
+    fetch->index = fetch->left_out = 0;
+    buf_clear(&fetch->seen);
+    (void)add_items(fetch, list);
+    replace(source, fetch);
+    list_release(&fetch->list);
+    buf_release(&fetch->seen);
+}
+
+static bool restore(struct source *source, struct span kept)
+{
+    struct span greeting;
+    if (!kept.len || source->loaded || source->running || !scan_find(kept, "initialize", &greeting) ||
+        !upstream_restore(source->upstream, greeting))
+        return false;
     for (int kind = 0; kind < CATALOG_KINDS; kind++)
-        source->fetches[kind].next = (struct source_pending){0};
-    source->on_change(source->arg, source, 0);
+        restore_list(source, (enum catalog_kind)kind, kept);
+    return source->loaded = source->tried = source->restored = true;
+}
+
+bool source_restore(struct source *source, struct span kept)
+{
+    source->awaiting = false;
+    source->starting_ms = 0;
+    bool restored = restore(source, kept);
+    unsigned changed = source->changed;
+    source->changed = 0;
+    if (source->wanted)
+        source_load(source);
+    source->on_change(source->arg, source, changed);
+    return restored;
+}
+
+bool source_awaits_kept(const struct source *source) { return source->awaiting; }
+
+bool source_is_restored(const struct source *source, bool *wanted)
+{
+    *wanted = source->wanted;
+    return source->restored;
+}
+
+bool source_is_busy(const struct source *source)
+{
+    return source->running || upstream_state(source->upstream) == UPSTREAM_STARTING;
+}
+
+void source_renew(struct source *source)
+{
+    if (source->restored && loop_now(source->loop) >= source->not_before)
+        upstream_start(source->upstream);
+}
+
+void source_confirm(struct source *source)
+{
+    int64_t now = loop_now(source->loop);
+    enum upstream_state state = upstream_state(source->upstream);
+    if (!source->restored || state == UPSTREAM_BACKOFF || state == UPSTREAM_CLOSING || now < source->not_before)
+        return;
+    for (int kind = 0; kind < CATALOG_KINDS; kind++)
+        if (source->running >> kind & 1 && !source->fetches[kind].running.since_ms)
+            source->fetches[kind].running = (struct source_pending){now, false};
+    if (state == UPSTREAM_READY)
+        return;
+    if (!source->starting_ms)
+        source->starting_ms = now;
+    upstream_start(source->upstream);
+}
+
+static void put_list(const struct source_list *list, struct buf *out)
+{
+    buf_put_char(out, '[');
+    for (size_t i = 0; i < list->count; i++) {
+        buf_put_text(out, i ? "," : "");
+        buf_put_span(out, list->at[i].json);
+    }
+    buf_put_char(out, ']');
+}
+
+bool source_save(const struct source *source, struct buf *out)
+{
+    struct span greeting = upstream_greeting(source->upstream);
+    if (!greeting.len || !source->loaded || source->failed || source->restored || source->running ||
+        upstream_state(source->upstream) != UPSTREAM_READY)
+        return false;
+    buf_put_text(out, "{\"initialize\":");
+    buf_put_span(out, greeting);
+    for (int kind = 0; kind < CATALOG_KINDS; kind++) {
+        buf_printf(out, ",\"%s\":", kind_rows[kind].member);
+        put_list(&source->lists[kind], out);
+    }
+    buf_put_char(out, '}');
+    return true;
 }
 
 static void on_debounce(struct loop_timer *timer) { begin_stale(timer->arg); }

@@ -18,6 +18,7 @@
 #include "loop/offload.h"
 #include "preflight.h"
 #include "store/audit/audit.h"
+#include "store/catalogue.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -34,7 +35,8 @@ struct serve {
     struct gate *gate;
     struct config_chains *chains, *next_chains;
     struct audit *audit;
-    struct grant_store *tokens;  // NULL: not needed by any server
+    struct grant_store *tokens;   // NULL: not needed by any server
+    struct catalogue *catalogue;  // NULL: none
     struct reload *reload;
     struct control *control;  // NULL: no control socket
     struct inherited inherited;
@@ -244,6 +246,17 @@ static bool open_tokens(struct serve *serve, struct err *err)
     return !needed || grants_open(serve->config, serve->loop, true, &serve->tokens, err);
 }
 
+// Without it servers start with the first session, which is no reason not to serve.
+static bool open_catalogue(struct serve *serve)
+{
+    const struct catalogue_config *config = &serve->config->catalogue;
+    struct err err = {0};
+    bool wanted = !config->path || *config->path;
+    if (wanted && !(serve->catalogue = catalogue_open(serve->loop, config, &err)))
+        log_warn("no catalogue cache", LOG_STR("detail", err.detail));
+    return true;
+}
+
 static void on_signal(void *arg, int signal)
 {
     struct serve *serve = arg;
@@ -304,6 +317,7 @@ static struct gate *make_gate(struct serve *serve)
                                serve->audit,
                                serve->tokens,
                                reload_policies(serve->reload),
+                               serve->catalogue,
                                serve->background};
     return gate_new(&parts);
 }
@@ -387,8 +401,9 @@ static bool start(struct serve *serve, const struct flags *flags, struct err *er
     watch_log(serve);
     return loop_on_signal(serve->loop, on_signal, serve, err) && (serve->http = http_client_new(serve->loop, err)) &&
            open_background(serve, err) && open_audit(serve, flags, err) && open_auth(serve, err) &&
-           open_tokens(serve, err) && (serve->gate = make_gate(serve)) && take_over(serve, flags, err) &&
-           open_faces(serve, flags, err) && start_reload(serve) && open_control(serve, err) && settle(serve, err);
+           open_tokens(serve, err) && open_catalogue(serve) && (serve->gate = make_gate(serve)) &&
+           take_over(serve, flags, err) && open_faces(serve, flags, err) && start_reload(serve) &&
+           open_control(serve, err) && settle(serve, err);
 }
 
 static int run(const struct flags *flags)
@@ -421,6 +436,7 @@ static int run(const struct flags *flags)
     stdio_face_free(serve.stdio);
     gate_free(serve.gate);
     offload_free(serve.background);
+    catalogue_close(serve.catalogue);
     if (serve.tokens)
         grant_store_close(serve.tokens);
     config_chains_unref(serve.chains);

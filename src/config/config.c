@@ -129,6 +129,12 @@ static const struct option rows[] = {
      .sub = &vault_options,
      .fixed = true,
      .help = "The keys that seal users' tokens in the store."},
+    {.name = "catalogue",
+     .type = OPTION_OBJECT,
+     .offset = AT(catalogue),
+     .sub = &catalogue_options,
+     .help = "Where the lists of servers are kept, so that a gateway that has just started has them without starting "
+             "the servers."},
     {.name = "hosted",
      .type = OPTION_OBJECT,
      .offset = AT(hosted),
@@ -271,6 +277,8 @@ static struct config *load(const struct option_place *place, struct err *err)
         resolve(config, &config->audit.path);
         resolve(config, &config->audit.jsonl);
         resolve(config, &config->store.path);
+        if (config->catalogue.path && *config->catalogue.path)
+            resolve(config, &config->catalogue.path);
         resolve(config, &config->store.seed);
         if (!vault_ring_is_descriptor(&config->vault))
             resolve(config, &config->vault.key_file);

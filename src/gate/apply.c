@@ -145,6 +145,7 @@ void gate_apply(struct gate *gate, const struct gate_change *change)
     apply_configuration(gate, change->policies);
     end_removed_sessions(gate);
     apply_servers(gate);
+    kept_forget_changed(gate, old);
     if (gate->connect)
         connect_configure(gate->connect, gate->config);
     else
@@ -152,6 +153,7 @@ void gate_apply(struct gate *gate, const struct gate_change *change)
     tenant_each(node, gate)
         recheck_tenant(gate, tenant_at(node));
     gate_recheck_identities(gate);
+    link_start_eager(gate);
     config_chains_unref(old_chains);
     config_unref(old);
 }

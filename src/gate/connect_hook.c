@@ -44,6 +44,7 @@ static struct link *next_link(const struct gate *gate, size_t *at, const struct 
 static void grant_added(void *arg, const struct identity *user, const struct server *server)
 {
     struct link *link;
+    kept_forget_user(arg, user, server->name);
     for (size_t at = 0; (link = next_link(arg, &at, user, server));) {
         source_look_again(link->source);
         source_load(link->source);
@@ -53,6 +54,7 @@ static void grant_added(void *arg, const struct identity *user, const struct ser
 static void grant_changed(void *arg, const struct identity *user, const struct server *server)
 {
     struct link *link;
+    kept_forget_user(arg, user, server->name);
     for (size_t at = 0; (link = next_link(arg, &at, user, server));) {
         access_forget(link->access);
         upstream_restart(link->upstream);

@@ -18,6 +18,7 @@
 
 #define SWEEP_MS 250
 #define RECHECK_SWEEPS 2
+#define IDLE_SWEEPS 4
 #define IDENTITY_SWEEPS 4  // credentials expire
 
 static void sweep_sessions(struct gate *gate)
@@ -49,9 +50,12 @@ static void on_sweep(struct loop_timer *timer)
     recheck_sweep(gate);
     level_sweep(gate);
     link_sweep_retired(gate);
+    kept_sweep(gate);
     (void)log_flush();  // reports suppressed lines when their window has ended
     if (gate->sweeps % IDENTITY_SWEEPS == 0)
         gate_recheck_identities(gate);
+    if (gate->sweeps % IDLE_SWEEPS == 0)
+        idle_sweep(gate);
     if (++gate->sweeps % 20 == 0) {
         sweep_sessions(gate);
         refused_sweep(gate);
@@ -77,6 +81,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->audit = parts->audit;
     throttle_init(&gate->throttle, &gate->config->limits);
     gate->tokens = parts->tokens;
+    gate->catalogue = parts->catalogue;
     list_init(&gate->tenants);
     memory_init(gate);
     apply_configuration(gate, parts->policies);
@@ -86,10 +91,12 @@ struct gate *gate_new(const struct gate_parts *parts)
     list_init(&gate->quick);
     list_init(&gate->levels);
     list_init(&gate->retired);
+    list_init(&gate->kept);
     fan_out_init(gate);
     gate->sweep = (struct loop_timer){.on_due = on_sweep, .arg = gate, .name = "gate sweep"};
     loop_timer_set(loop, &gate->sweep, SWEEP_MS);
     gate->connect = connect_hook_new(gate);
+    link_start_eager(gate);
     return gate;
 }
 
@@ -126,6 +133,8 @@ void gate_recheck_identities(struct gate *gate)
         if (!session)
             continue;
         log_info("session ended: its credential is no longer valid", LOG_STR("subject", session->identity->subject));
+        if (!session->identity->expires || session->identity->expires > clock_wall_s())
+            kept_forget_user(gate, session->identity, NULL);  // it was revoked, or its user suspended
         record_session_over(session);
         session_life_end(session);
     }

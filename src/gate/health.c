@@ -97,11 +97,15 @@ static json_t *put_servers(const struct gate *gate, bool *bad)
 {
     *bad = false;
     void *value;
-    json_int_t count[UPSTREAM_CLOSING + 1] = {0};
-    for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);)
-        count[upstream_state(((const struct link *)value)->upstream)]++;
-    return json_pack("{s:I,s:I,s:I,s:I}", "up", count[UPSTREAM_READY], "down", count[UPSTREAM_BACKOFF], "starting",
-                     count[UPSTREAM_STARTING], "idle", count[UPSTREAM_DOWN]);
+    json_int_t count[UPSTREAM_CLOSING + 1] = {0}, open = 0;
+    for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);) {
+        const struct upstream *upstream = ((const struct link *)value)->upstream;
+        count[upstream_state(upstream)]++;
+        open += upstream_circuit_open(upstream);
+    }
+    return json_pack("{s:I,s:I,s:I,s:I,s:I}", "up", count[UPSTREAM_READY], "down", count[UPSTREAM_BACKOFF], "starting",
+                     count[UPSTREAM_STARTING], "idle", count[UPSTREAM_DOWN] + count[UPSTREAM_RESTING], "circuit_open",
+                     open);
 }
 
 static json_t *put_sessions(const struct gate *gate, bool *bad)

@@ -50,6 +50,18 @@ static void put_off_by_server(struct call *call)
     buf_release(&text);
 }
 
+// How long the server had, and which option says so: the caller may know a way to need less, or ask for more.
+static void name_limit(struct call *call)
+{
+    struct buf text = {0};
+    int64_t ms = call->err.option_ms;
+    bool seconds = ms % 1000 == 0;
+    buf_printf(&text, "%s (%s: %" PRId64 " %s)", err_text(call->err.code), call->err.option, seconds ? ms / 1000 : ms,
+               seconds ? "s" : "ms");
+    call->error_text = arena_copy(&call->arena, buf_span(&text));
+    buf_release(&text);
+}
+
 void phase_shape_error(struct call *call)
 {
     forget_answer(call);
@@ -57,6 +69,8 @@ void phase_shape_error(struct call *call)
         (void)call_put_off(call, MEMORY_RETRY_MS);
     else if (call->err.retry_after_ms && !call->error_data.len)
         put_off_by_server(call);
+    else if (call->err.option && !call->error_text)
+        name_limit(call);
     if (call->message.kind == MESSAGE_REQUEST || call->message.kind == MESSAGE_INVALID)
         message_put_error_text(&call->text, call->message.id, call->err.code, call->error_text,
                                buf_span(&call->error_data));

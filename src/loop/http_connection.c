@@ -184,8 +184,10 @@ struct http_connection *http_connection_new(struct http_target *target)
     if (!easy)
         abort();
     connection->target = target;
-    if (target->parsed)
-        curl_easy_setopt(easy, CURLOPT_CURLU, target->parsed);
+    connection->url =
+        target->parsed ? curl_url_dup(target->parsed) : NULL;  // the target may be freed before curl is done
+    if (connection->url)
+        curl_easy_setopt(easy, CURLOPT_CURLU, connection->url);
     else
         curl_easy_setopt(easy, CURLOPT_URL, target->url);  // curl reports errors in the URL itself
     curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, 1L);
@@ -251,6 +253,7 @@ void http_connection_close_retired(struct http_client *client)
             close(connection->socket->watch.fd);
             socket_free(connection->socket);
         }
+        curl_url_cleanup(connection->url);
         curl_share_cleanup(connection->share);
         loop_reap(client->loop, connection, free);
     }

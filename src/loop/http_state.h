@@ -83,6 +83,7 @@ struct http_connection {
     struct list node;              // in the client's `idle`, `unread` or `retired`
     struct list target_node;       // in the target's `idle`
     CURL *easy;                    // NULL: a plain connection that is open
+    CURLU *url;                    // what `easy` opens; NULL: its target's text
     CURLSH *share;                 // NULL: it is in the cache of the multi handle
     struct client_socket *socket;  // once it is open
     struct http_transfer *transfer;

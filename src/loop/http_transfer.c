@@ -387,6 +387,11 @@ void http_transfer_resume(struct http_transfer *transfer)
     loop_timer_set(client->loop, &client->more, 0);
 }
 
+bool http_transfer_unsent(const struct http_transfer *transfer)
+{
+    return transfer->request.sent == 0 && !transfer->answered && !transfer->retried;
+}
+
 const char *http_transfer_header_at(struct http_transfer *transfer, const char *name, size_t index)
 {
     return http1_field(&transfer->answer, name, index);

@@ -32,6 +32,7 @@ bool db_fail(struct db *db, struct err *err)
     switch (code & 0xFF) {
     case SQLITE_NOTADB:
     case SQLITE_CORRUPT:
+        db->damaged = true;
         return err_set(err, ERR_CONFIG, "%s: not %s, or a damaged one (%s); %s", db->path, db->kind->what, said,
                        db->kind->if_lost);
     case SQLITE_FULL:
@@ -153,8 +154,10 @@ static bool is_sound(struct db *db, struct err *err)
 {
     struct buf said = {0};
     bool ok = ask_text(db, "PRAGMA quick_check(1)", &said, err);
-    if (ok && !span_is(buf_span(&said), "ok"))
+    if (ok && !span_is(buf_span(&said), "ok")) {
+        db->damaged = true;
         ok = err_set(err, ERR_CONFIG, "%s: damaged (%.200s); %s", db->path, buf_text(&said), db->kind->if_lost);
+    }
     buf_release(&said);
     return ok;
 }
@@ -389,5 +392,5 @@ void db_close(struct db *db)
 {
     sqlite3_close(db->sqlite);
     free(db->path);
-    *db = (struct db){0};
+    *db = (struct db){.damaged = db->damaged};
 }

@@ -9,6 +9,7 @@
 
 #define INSTRUCTIONS_MAX 8192
 #define CAPABILITIES_MAX 16384  // bytes that are passed on to callers
+#define GREETING_MAX 65536
 
 static bool is_set(struct span part, const char *name)
 {
@@ -52,10 +53,21 @@ static void read_result(struct upstream *upstream, struct span result)
     struct span value;
     buf_clear(&upstream->instructions);
     buf_clear(&upstream->declared);
+    buf_clear(&upstream->greeting);
+    if (result.len <= GREETING_MAX)
+        buf_put_span(&upstream->greeting, result);
     if (scan_find(result, "capabilities", &value))
         read_abilities(upstream, value);
     if (scan_find(result, "instructions", &value) && scan_is_string(value) && value.len < INSTRUCTIONS_MAX)
         scan_decode(value, &upstream->instructions);
+}
+
+bool handshake_restore(struct upstream *upstream, struct span result)
+{
+    if (upstream->revision != REVISION_NONE || !scan_is_object(result) || !read_revision(upstream, result))
+        return false;
+    read_result(upstream, result);
+    return true;
 }
 
 static void greet(struct upstream *upstream)

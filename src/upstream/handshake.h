@@ -7,4 +7,7 @@
 // Sends initialize. Its answer leads to transport.greet(), or to on_lost() if the server cannot be used.
 void handshake_start(struct upstream *upstream);
 
+// Reads what an earlier connection got as the answer, unless this one has had its own. False: it cannot be used.
+bool handshake_restore(struct upstream *upstream, struct span result) MUST_CHECK;
+
 #endif

@@ -60,6 +60,8 @@ uint64_t outbox_unsent(const struct outbox *outbox, size_t at)
     return outbox->queue[at].begun ? 0 : outbox->queue[at].id;
 }
 
+struct blob *outbox_text(const struct outbox *outbox, size_t at) { return outbox->queue[at].text; }
+
 void outbox_drop(struct outbox *outbox, size_t at) { remove_messages(outbox, at, 1); }
 
 // ---- writing --------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ void outbox_put(struct outbox *outbox, struct blob *message, uint64_t id, bool c
 enum outbox_status outbox_write(struct outbox *outbox, int fd);
 // The id of the request at this index if nothing of it is written, so that it may be dropped; otherwise 0.
 uint64_t outbox_unsent(const struct outbox *outbox, size_t at);
+struct blob *outbox_text(const struct outbox *outbox, size_t at);  // a message of the queue
 void outbox_drop(struct outbox *outbox, size_t at);
 
 #endif

@@ -123,12 +123,24 @@ static void on_invalid(struct upstream *upstream, const struct message *message,
     settle_invalid(upstream, message, origin, err);
 }
 
+// The server works: what failed before does not count any more.
+static void note_answer(struct upstream *upstream, const struct upstream_request *request)
+{
+    if (request->initial)
+        return;
+    upstream->answered = true;
+    upstream->failures = 0;
+    if (request->who)
+        upstream->losses = 0;
+}
+
 static void on_answer(struct upstream *upstream, const struct message *message, struct blob *owner,
                       struct upstream_request *origin)
 {
     struct upstream_request *request = message->id.at ? find_answered(upstream, message->id) : origin;
     struct err err;
     if (request) {
+        note_answer(upstream, request);
         upstream_request_finish(request, &(struct upstream_reply){.result = message->result,
                                                                   .error = message->error,
                                                                   .retry_after_ms = request->patience_ms,

@@ -131,20 +131,51 @@ void upstream_request_cancel(struct upstream_request *request, const char *reaso
 
 // ---- the timeout ----------------------------------------------------------------------------
 
+static int64_t time_limit(const struct upstream_request *request)
+{
+    const struct server *server = request->upstream->server;
+    return request->initial ? server->start_timeout_ms : request->timeout_ms ? request->timeout_ms : server->timeout_ms;
+}
+
+static int64_t time_in_all(const struct upstream_request *request)
+{
+    return loop_now(request->upstream->spec.loop) - request->started_ms;
+}
+
+// The option that bounds how long the request may go on as it does.
+static void name_limit(const struct upstream_request *request, struct err *err)
+{
+    const struct server *server = request->upstream->server;
+    err->option_ms = time_limit(request);
+    if (time_in_all(request) >= server->max_timeout_ms) {
+        err->option = "max_timeout";
+        err->option_ms = server->max_timeout_ms;
+    } else if (request->held_until_ms) {
+        err->option = "timeouts.ask";
+        err->option_ms = request->held_ms;
+    } else {
+        err->option = request->initial ? "start_timeout" : request->timeout_ms ? "tool_timeouts" : "timeout";
+    }
+}
+
 static void on_timeout(struct loop_timer *timer)
 {
     struct upstream_request *request = timer->arg;
     struct upstream *upstream = request->upstream;
     struct err err;
     if (request->stopped_ms || upstream->stopped_ms) {
-        loop_timer_set(upstream->spec.loop, timer, upstream->server->timeout_ms);
+        loop_timer_set(upstream->spec.loop, timer, time_limit(request));
         return;
     }
-    int64_t waited = loop_now(upstream->spec.loop) - request->started_ms;
-    (void)err_set(&err, ERR_UPSTREAM_TIMEOUT,
-                  "server \"%s\" did not answer within %lld ms; see its timeout and max_timeout",
-                  upstream->server->name, (long long)waited);
+    struct err limit = {0};
+    name_limit(request, &limit);
+    (void)err_set(&err, ERR_UPSTREAM_TIMEOUT, "server \"%s\" did not answer%s within %lld ms in all; its %s is %lld ms",
+                  upstream->server->name, request->initial ? " initialize" : "", (long long)time_in_all(request),
+                  limit.option, (long long)limit.option_ms);
+    err.option = limit.option;
+    err.option_ms = limit.option_ms;
     upstream->given_up++;
+    upstream->events->on_timeout(upstream, request);
     if (!request->initial && upstream->state == UPSTREAM_READY)
         upstream_message_cancelled(upstream, request->id, "timeout");
     upstream_request_fail(request, &err);
@@ -153,12 +184,10 @@ static void on_timeout(struct loop_timer *timer)
 static void arm(struct upstream_request *request)
 {
     struct upstream *upstream = request->upstream;
-    int64_t ms = upstream->server->timeout_ms, held = request->held_until_ms - loop_now(upstream->spec.loop);
+    int64_t ms = time_limit(request), held = request->held_until_ms - loop_now(upstream->spec.loop);
     if (held > ms)
         ms = held;
-    int64_t left = upstream->server->max_timeout_ms - (loop_now(upstream->spec.loop) - request->started_ms);
-    if (request->initial)
-        ms = upstream->server->start_timeout_ms;
+    int64_t left = upstream->server->max_timeout_ms - time_in_all(request);
     loop_timer_set(upstream->spec.loop, &request->timeout, ms < left ? ms : left);
 }
 
@@ -198,6 +227,7 @@ void upstream_request_hold(struct upstream_request *request, int64_t patience_ms
 {
     if (!request->upstream)
         return;
+    request->held_ms = patience_ms;
     request->held_until_ms = patience_ms ? loop_now(request->upstream->spec.loop) + patience_ms : 0;
     upstream_request_touch(request);
 }
@@ -209,7 +239,7 @@ uint64_t upstream_request_reserve(struct upstream *upstream, struct upstream_req
     request->upstream = upstream;
     set_state(request, UPSTREAM_REQUEST_RESERVED, NULL);
     request->id = ++upstream->next_id;
-    request->patience_ms = request->stopped_ms = 0;
+    request->patience_ms = request->stopped_ms = request->held_until_ms = 0;
     request->timeout = (struct loop_timer){.on_due = on_timeout, .arg = request, .name = "request timeout"};
     return request->id;
 }
@@ -223,6 +253,7 @@ static void send_now(struct upstream_request *request, struct blob *message)
 {
     struct upstream *upstream = request->upstream;
     set_state(request, UPSTREAM_REQUEST_SENT, NULL);
+    request->sent_ms = loop_now(upstream->spec.loop);
     arm(request);
     upstream->transport->send(upstream, message, request);
 }
@@ -259,6 +290,18 @@ void upstream_request_await_ready(struct upstream_request *request)
     wait_in(request, UPSTREAM_REQUEST_WAITING, &request->upstream->waiting);
 }
 
+bool upstream_request_take_back(struct upstream_request *request, struct blob *text)
+{
+    if (request->initial || request == &request->upstream->ping ||
+        upstream_request_retried(request, UPSTREAM_RETRY_UNSENT))
+        return false;
+    request->retried |= UPSTREAM_RETRY_UNSENT;
+    if (!request->text)
+        request->text = blob_ref(text);
+    upstream_request_await_ready(request);
+    return true;
+}
+
 void upstream_request_await_token(struct upstream_request *request)
 {
     wait_in(request, UPSTREAM_REQUEST_REFUSED, &request->upstream->refused);
@@ -286,7 +329,7 @@ void upstream_request_send_message(struct upstream_request *request, struct blob
         send_now(request, message);
     } else {
         request->text = blob_ref(message);
-        if (upstream->state == UPSTREAM_STARTING)
+        if (upstream_awaits_start(upstream))
             upstream_request_await_ready(request);
         else
             upstream_request_fail_later(request);

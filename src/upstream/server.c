@@ -7,6 +7,7 @@
 
 static const char *const types[] = {"auto", "stdio", "http", "streamable-http", "sse", NULL};
 static const char *const isolations[] = {"shared", "user", "session", NULL};
+static const char *const idle_words[] = {"adaptive", "never", NULL};
 static const char *const framings[] = {"auto", "newline", "content-length", NULL};
 
 static const struct option tls_rows[] = {
@@ -22,6 +23,7 @@ static const struct option_table tls_options = {"TLS of a server (mcpServers.NAM
                                                 tls_rows, NULL};
 
 #define AT(member) offsetof(struct server, member)
+#define TIMEOUT_MAX_MS 86400000
 
 static const struct option rows[] = {
     {.name = "type",
@@ -70,8 +72,12 @@ static const struct option rows[] = {
      .offset = AT(timeout_ms),
      .fallback = "60",
      .min = 1,
-     .max = 86400000,
+     .max = TIMEOUT_MAX_MS,
      .help = "Time limit of a request without an answer or progress."},
+    {.name = "tool_timeouts",
+     .type = OPTION_PAIRS,
+     .offset = AT(tool_timeouts),
+     .help = "`timeout` of single tools: an object of durations such as \"10m\", by the tool's name at the server."},
     {.name = "max_timeout",
      .type = OPTION_DURATION,
      .offset = AT(max_timeout_ms),
@@ -86,6 +92,22 @@ static const struct option rows[] = {
      .min = 1,
      .max = 3600000,
      .help = "Time limit for starting or connecting, including the handshake."},
+    {.name = "connect_timeout",
+     .type = OPTION_DURATION,
+     .offset = AT(connect_timeout_ms),
+     .fallback = "30",
+     .min = 1,
+     .max = 3600000,
+     .help = "Time limit for opening a connection to an HTTP server."},
+    {.name = "idle_stream_timeout",
+     .type = OPTION_DURATION,
+     .offset = AT(idle_stream_timeout_ms),
+     .fallback = "900",
+     .min = 0,
+     .max = TIMEOUT_MAX_MS,
+     .help =
+         "Time limit of an event stream that belongs to no request, without a byte. Over Streamable HTTP it is opened "
+         "again; over HTTP+SSE the server gets a ping, and is replaced if it does not answer. 0: no limit."},
     {.name = "prefix",
      .type = OPTION_STRING_OR_FALSE,
      .offset = AT(prefix),
@@ -98,6 +120,36 @@ static const struct option rows[] = {
      .choices = isolations,
      .help = "`shared`: one process or session for all callers. `user`: one for each tenant and user. `session`: one "
              "for each caller session; for servers that use elicitation or sampling."},
+    {.name = "idle_timeout",
+     .type = OPTION_DURATION,
+     .offset = AT(idle_timeout_ms),
+     .fallback = "\"adaptive\"",
+     .min = 1,
+     .max = 604800000,
+     .choices = idle_words,
+     .help = "A server that nothing needs for this long is ended; its lists stay, and the next call starts it again. "
+             "`adaptive`: 5 minutes with more than 20 requests an hour, 3 minutes with 5 to 20, else 1 minute."},
+    {.name = "min_idle_timeout",
+     .type = OPTION_DURATION,
+     .offset = AT(min_idle_timeout_ms),
+     .fallback = "60",
+     .min = 1,
+     .max = 604800000,
+     .help = "The least that `adaptive` gives."},
+    {.name = "max_idle_timeout",
+     .type = OPTION_DURATION,
+     .offset = AT(max_idle_timeout_ms),
+     .fallback = "300",
+     .min = 1,
+     .max = 604800000,
+     .help = "The most that `adaptive` gives, and what a server gets that was started and not used yet."},
+    {.name = "eager",
+     .type = OPTION_BOOL,
+     .offset = AT(eager),
+     .fallback = "false",
+     .help =
+         "Start it with the gateway rather than when it is first needed, and do not end it when it is idle; only with "
+         "isolation `shared`."},
     {.name = "disabled",
      .type = OPTION_BOOL,
      .offset = AT(disabled),
@@ -149,6 +201,27 @@ static bool check_headers(const struct server *server, const struct option_place
     return true;
 }
 
+static bool check_tool_timeouts(const struct server *server, const struct option_place *place, struct err *err)
+{
+    for (size_t i = 0; i < server->tool_timeouts.count; i++) {
+        const struct option_pair *tool = &server->tool_timeouts.at[i];
+        int64_t ms;
+        if (!option_duration(tool->value, &ms) || ms < 1 || ms > TIMEOUT_MAX_MS)
+            return err_set(err, ERR_CONFIG, "%s: %s/tool_timeouts/%s: \"%s\" is not a duration from \"1ms\" to \"1d\"",
+                           place->file, place->path, tool->name, tool->value);
+    }
+    return true;
+}
+
+int64_t server_tool_timeout(const struct server *server, struct span tool)
+{
+    int64_t ms;
+    for (size_t i = 0; i < server->tool_timeouts.count; i++)
+        if (span_is(tool, server->tool_timeouts.at[i].name))
+            return option_duration(server->tool_timeouts.at[i].value, &ms) ? ms : 0;
+    return 0;
+}
+
 static bool check(void *object, const struct option_place *place, struct err *err)
 {
     struct server *server = object;
@@ -174,6 +247,12 @@ static bool check(void *object, const struct option_place *place, struct err *er
     bool own = server->auth.mode == ACCESS_USER || access_options_takes_caller(&server->auth);
     if (own && server->isolation == SERVER_SHARED)
         server->isolation = SERVER_PER_USER;  // a server's state for one user must not reach another user (H2)
+    if (server->min_idle_timeout_ms > server->max_idle_timeout_ms)
+        return err_set(err, ERR_CONFIG, "%s: %s/min_idle_timeout: must not be above max_idle_timeout (%lld ms)",
+                       place->file, place->path, (long long)server->max_idle_timeout_ms);
+    if (server->eager && server->isolation != SERVER_SHARED)
+        return err_set(err, ERR_CONFIG, "%s: %s/eager: only for a server with isolation \"shared\"", place->file,
+                       place->path);
     if (server->auth.assertion.key_file && !check_assertion(server, place, err))
         return false;
     if (web && !http_url_valid(server->url))
@@ -184,7 +263,7 @@ static bool check(void *object, const struct option_place *place, struct err *er
     if (server->tls.ca_file && (!web || strncasecmp(server->url, "https:", 6) != 0))
         return err_set(err, ERR_CONFIG, "%s: %s/tls/ca_file: applies only to a server with an https \"url\"",
                        place->file, place->path);
-    return check_headers(server, place, err);
+    return check_headers(server, place, err) && check_tool_timeouts(server, place, err);
 }
 
 const struct option_table server_options = {"A server (mcpServers.NAME)", sizeof(struct server), rows, check};

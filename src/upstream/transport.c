@@ -3,8 +3,11 @@
 #include "auth/access/identity_assertion.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "request.h"
 
 #define COPIED_MAX ((size_t)64 << 10)  // bytes of a message that is copied into its transfer
+
+void transport_note_byte(struct upstream *upstream) { upstream->last_byte_ms = loop_now(upstream->spec.loop); }
 
 void transport_lose(struct upstream *upstream, const struct err *err)
 {
@@ -26,7 +29,7 @@ void transport_lose_deaf(struct upstream *upstream)
 struct http_target *transport_target(const struct upstream *upstream, const char *url)
 {
     const struct server *server = upstream->server;
-    struct http_target *target = http_target_new(upstream->spec.http, url, server->start_timeout_ms);
+    struct http_target *target = http_target_new(upstream->spec.http, url, server->connect_timeout_ms);
     http_target_trust(target, server->tls.ca_file);
     for (size_t i = 0; i < server->headers.count; i++)
         http_target_header(target, server->headers.at[i].name, server->headers.at[i].value);
@@ -58,6 +61,18 @@ void transport_put_assertion(struct upstream *upstream, struct http_target *targ
     if (upstream->spec.assertion)
         http_target_header(target, identity_assertion_header(upstream->spec.assertion),
                            transport_assertion(upstream, request ? request->who : NULL));
+}
+
+bool transport_unreachable(struct upstream *upstream, struct upstream_request *request, bool busy,
+                           const struct err *err)
+{
+    if (!request || !upstream_request_take_back(request, NULL))
+        return false;
+    if (!busy)
+        transport_lose(upstream, err);
+    else if (!upstream->losing)
+        upstream_request_flush(upstream);
+    return true;
 }
 
 void transport_set_body(struct http_request *request, struct blob *message)

@@ -28,6 +28,7 @@ extern const struct transport transport_stdio, transport_http, transport_sse;
 
 long transport_stdio_pid(const struct upstream *upstream);  // 0: the server does not run, or has another transport
 
+void transport_note_byte(struct upstream *upstream);                    // the server has sent or taken one: it lives
 void transport_lose(struct upstream *upstream, const struct err *err);  // on_lost(), at the end of the turn
 void transport_lose_deaf(struct upstream *upstream);                    // after TRANSPORT_UNASKED_MAX messages
 
@@ -43,6 +44,10 @@ const char *transport_assertion(struct upstream *upstream, const struct identity
 // be signed, the header of the last transfer is removed.
 void transport_put_assertion(struct upstream *upstream, struct http_target *target,
                              const struct upstream_request *request);
+// The server cannot be reached, so a request was not sent. If nothing else is under way there, the server is lost; the request is
+// sent once more in any case. False: that was its second try.
+bool transport_unreachable(struct upstream *upstream, struct upstream_request *request, bool busy,
+                           const struct err *err);
 // Sets the body: a large message is referenced, a small one is copied.
 void transport_set_body(struct http_request *request, struct blob *message);
 // To be called from on_head: passes the challenge of a refused request to `access`. Returns the Retry-After in ms; 0: none.

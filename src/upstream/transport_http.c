@@ -39,7 +39,7 @@ struct exchange {
     struct list node;
     enum exchange_kind kind;
     struct incoming in;      // the response, with the request that it answers, if any
-    struct loop_timer wait;  // before a resuming GET
+    struct loop_timer wait;  // before a resuming GET, or until the standalone stream has been idle for too long
     int status;
     int64_t patience_ms;  // transport_hear()
     bool initial, ended;
@@ -142,6 +142,7 @@ static bool is_type(const char *header, const char *type)
 static void on_head(void *arg, struct http_transfer *transfer, int status)
 {
     struct exchange *exchange = arg;
+    transport_note_byte(exchange->wire->upstream);
     exchange->status = status;
     exchange->in.events = status == 200 && is_type(http_transfer_header(transfer, "content-type"), "text/event-stream");
     const char *length = exchange->in.events ? NULL : http_transfer_header(transfer, "content-length");
@@ -154,9 +155,18 @@ static void on_head(void *arg, struct http_transfer *transfer, int status)
     }
 }
 
+static void watch_idle(struct exchange *exchange)
+{
+    const struct upstream *upstream = exchange->wire->upstream;
+    if (exchange->kind == EXCHANGE_LISTEN && upstream->server->idle_stream_timeout_ms)
+        loop_timer_set(upstream->spec.loop, &exchange->wait, upstream->server->idle_stream_timeout_ms);
+}
+
 static bool on_data(void *arg, struct span bytes)
 {
     struct exchange *exchange = arg;
+    transport_note_byte(exchange->wire->upstream);
+    watch_idle(exchange);
     return incoming_take(&exchange->in, bytes);
 }
 
@@ -225,6 +235,16 @@ static void forget_session(struct http_wire *wire)
     }
 }
 
+static void listen_ended(struct exchange *exchange);
+
+// Its connection may be dead without a word of either side, so it is opened again.
+static void on_idle(struct loop_timer *timer)
+{
+    struct exchange *exchange = timer->arg;
+    log_debug("event stream is idle, opening it again", LOG_STR("server", exchange->wire->upstream->server->name));
+    listen_ended(exchange);
+}
+
 static void listen_start(struct http_wire *wire, struct span last_id)
 {
     if (wire->listening)
@@ -232,6 +252,8 @@ static void listen_start(struct http_wire *wire, struct span last_id)
     wire->listening = true;
     struct exchange *exchange = exchange_new(wire, EXCHANGE_LISTEN, NULL);
     buf_put_span(&exchange->in.parser.id, last_id);
+    exchange->wait = (struct loop_timer){.on_due = on_idle, .arg = exchange, .name = "idle stream"};
+    watch_idle(exchange);
     exchange_start(exchange, HTTP_GET, NULL);
 }
 
@@ -453,6 +475,35 @@ static void take_answer(struct exchange *exchange)
         answered(exchange);
 }
 
+static bool is_unsent(const struct exchange *exchange)
+{
+    return exchange->kind == EXCHANGE_POST && exchange->in.request && exchange->in.transfer &&
+           http_transfer_unsent(exchange->in.transfer);
+}
+
+// The server has got a request that it may still answer.
+static bool is_busy(const struct http_wire *wire)
+{
+    list_each(node, &wire->exchanges) {
+        const struct exchange *exchange = list_entry(node, struct exchange, node);
+        if (exchange->in.request && !is_unsent(exchange))
+            return true;
+    }
+    return false;
+}
+
+// True: its request goes out once more.
+static bool goes_again(struct exchange *exchange, const struct err *err)
+{
+    struct http_wire *wire = exchange->wire;
+    if (!err || !is_unsent(exchange) ||
+        !transport_unreachable(wire->upstream, exchange->in.request, is_busy(wire), err))
+        return false;
+    exchange->in.request = NULL;  // it may have another exchange by now
+    exchange_end(exchange);
+    return true;
+}
+
 static void post_done(struct exchange *exchange, const struct err *err)
 {
     const struct buf *body = &exchange->in.body;
@@ -478,10 +529,25 @@ static void post_done(struct exchange *exchange, const struct err *err)
         take_answer(exchange);
 }
 
+// Where the time to connect ran out, the error names the option.
+static const struct err *explain(const struct exchange *exchange, const struct err *err, struct err *explained)
+{
+    if (!err || err->code != ERR_UPSTREAM_TIMEOUT || !is_unsent(exchange))
+        return err;
+    *explained = *err;
+    explained->option = "connect_timeout";
+    explained->option_ms = exchange->wire->upstream->server->connect_timeout_ms;
+    return explained;
+}
+
 static void on_done(void *arg, const struct err *err)
 {
     struct exchange *exchange = arg;
     struct upstream *upstream = exchange->wire->upstream;
+    struct err explained;
+    err = explain(exchange, err, &explained);
+    if (goes_again(exchange, err))
+        return;
     exchange->in.transfer = NULL;
     switch (exchange->kind) {
     case EXCHANGE_LISTEN: listen_ended(exchange); break;
@@ -539,8 +605,8 @@ static void http_send(struct upstream *upstream, struct blob *message, struct up
         transport_lose_deaf(upstream);
         return;
     }
-    if (request && !request->text && (upstream->spec.access || (wire->has_session && !request->initial)))
-        request->text = blob_ref(message);  // in case the session is lost or the token is refused
+    if (request && !request->text)
+        request->text = blob_ref(message);  // in case the session is lost, the token is refused, or it cannot be sent
     exchange_start(exchange_new(wire, EXCHANGE_POST, request), HTTP_POST, message);
 }
 
@@ -568,11 +634,21 @@ static void http_greet(struct upstream *upstream, struct blob *initialized)
     exchange_start(exchange_new(wire, EXCHANGE_GREET, NULL), HTTP_POST, initialized);
 }
 
+static void take_back_unsent(const struct http_wire *wire)
+{
+    list_each(node, &wire->exchanges) {
+        struct exchange *exchange = list_entry(node, struct exchange, node);
+        if (is_unsent(exchange) && upstream_request_take_back(exchange->in.request, NULL))
+            exchange->in.request = NULL;
+    }
+}
+
 static void http_release(struct upstream *upstream)
 {
     struct http_wire *wire = upstream->wire;
     if (!wire)
         return;
+    take_back_unsent(wire);
     while (!list_empty(&wire->exchanges))
         exchange_end(list_entry(wire->exchanges.next, struct exchange, node));
     loop_timer_stop(upstream->spec.loop, &wire->listen_again);

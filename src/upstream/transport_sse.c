@@ -16,6 +16,7 @@ struct sse_wire {
     struct upstream *upstream;
     struct http_target *stream_target, *post_target;
     struct incoming stream;
+    struct loop_timer idle;  // until a ping is sent; not set without a limit
     int status;
     int64_t patience_ms;  // transport_hear()
     unsigned presented;   // the version of the token that the stream was opened with
@@ -56,6 +57,7 @@ static void post_end(struct post *post)
 static void on_post_head(void *arg, struct http_transfer *transfer, int status)
 {
     struct post *post = arg;
+    transport_note_byte(post->wire->upstream);
     post->status = status;
     post->patience_ms = transport_hear(post->wire->upstream, transfer, status);
 }
@@ -86,6 +88,7 @@ static void on_post_done(void *arg, const struct err *err)
     struct upstream_request *request = post->request;
     struct err problem;
     bool greeting = post->greeting, refused = !err && post->status == 401 && upstream->spec.access;
+    bool unsent = err && http_transfer_unsent(post->transfer);
     unsigned presented = post->presented;
     post->transfer = NULL;
     if (!err && (post->status < 200 || post->status > 299)) {
@@ -96,6 +99,8 @@ static void on_post_done(void *arg, const struct err *err)
     }
     post_end(post);
     if (refused && renews(upstream, request, greeting, presented))
+        return;
+    if (unsent && request && transport_unreachable(upstream, request, upstream->in_flight.count > 1, err))
         return;
     if (err && request)
         upstream_request_fail(request, err);
@@ -186,9 +191,25 @@ static void on_stream_head(void *arg, struct http_transfer *transfer, int status
     wire->patience_ms = transport_hear(wire->upstream, transfer, status);
 }
 
+static void watch_idle(struct sse_wire *wire)
+{
+    struct upstream *upstream = wire->upstream;
+    if (upstream->server->idle_stream_timeout_ms)
+        loop_timer_set(upstream->spec.loop, &wire->idle, upstream->server->idle_stream_timeout_ms);
+}
+
+static void on_idle(struct loop_timer *timer)
+{
+    struct sse_wire *wire = timer->arg;
+    watch_idle(wire);
+    wire->upstream->events->on_idle(wire->upstream);
+}
+
 static bool on_stream_data(void *arg, struct span bytes)
 {
     struct sse_wire *wire = arg;
+    transport_note_byte(wire->upstream);
+    watch_idle(wire);
     return wire->status == 200 && incoming_take(&wire->stream, bytes);
 }
 
@@ -235,6 +256,8 @@ static bool sse_start(struct upstream *upstream, struct err *err)
     transport_put_assertion(upstream, wire->stream_target, NULL);
     struct http_request spec = {.method = HTTP_GET, .events = &stream_events, .arg = wire};
     wire->stream.transfer = http_transfer_start(wire->stream_target, &spec);
+    wire->idle = (struct loop_timer){.on_due = on_idle, .arg = wire, .name = "idle stream"};
+    watch_idle(wire);
     upstream->wire = wire;
     return true;
 }
@@ -248,8 +271,8 @@ static void sse_send(struct upstream *upstream, struct blob *message, struct ups
         transport_lose_deaf(upstream);
         return;
     }
-    if (request && !request->text && upstream->spec.access)
-        request->text = blob_ref(message);  // in case the token is refused
+    if (request && !request->text)
+        request->text = blob_ref(message);  // in case the token is refused, or it cannot be sent
     if (wire->post_target)
         (void)post_message(wire, message, request);
     else if (request && request->initial)
@@ -288,6 +311,7 @@ static void sse_release_wire(struct upstream *upstream)
     while (!list_empty(&wire->posts))
         post_end(list_entry(wire->posts.next, struct post, node));
     incoming_close(&wire->stream);
+    loop_timer_stop(upstream->spec.loop, &wire->idle);
     http_target_free(wire->stream_target);
     http_target_free(wire->post_target);
     upstream->wire = NULL;

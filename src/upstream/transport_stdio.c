@@ -59,9 +59,22 @@ static void wire_free(void *object)
     free(wire);
 }
 
+// Requests of which the server got nothing go to the next one.
+static void take_back_unsent(struct stdio_wire *wire)
+{
+    const struct map *in_flight = &wire->upstream->in_flight;
+    for (size_t i = 0; i < wire->outbox.count; i++) {
+        uint64_t id = outbox_unsent(&wire->outbox, i);
+        struct upstream_request *request = id ? map_find(in_flight, map_key_u64(&id)) : NULL;
+        if (request)
+            (void)upstream_request_take_back(request, outbox_text(&wire->outbox, i));
+    }
+}
+
 static void wire_detach(struct stdio_wire *wire)
 {
     struct loop *loop = wire->upstream->spec.loop;
+    take_back_unsent(wire);
     loop_unwatch(loop, &wire->in);
     loop_unwatch(loop, &wire->out);
     loop_unwatch(loop, &wire->errors);
@@ -95,7 +108,8 @@ static void read_errors(struct stdio_wire *wire)
 {
     char block[4096];
     ssize_t got = -1;
-    for (int turn = 0; turn < STDERR_READS_A_TURN && (got = read(wire->errors.fd, block, sizeof block)) > 0; turn++)
+    for (int turn = 0; turn < STDERR_READS_A_TURN && (got = read(wire->errors.fd, block, sizeof block)) > 0; turn++) {
+        transport_note_byte(wire->upstream);
         for (ssize_t i = 0; i < got; i++) {
             if (block[i] != '\n' && wire->error_line.len < STDERR_LINE_MAX)
                 buf_put_char(&wire->error_line, block[i]);
@@ -104,6 +118,7 @@ static void read_errors(struct stdio_wire *wire)
                 buf_clear(&wire->error_line);
             }
         }
+    }
     if (got == 0)
         loop_unwatch(wire->upstream->spec.loop, &wire->errors);
 }
@@ -211,6 +226,7 @@ static bool read_once(struct stdio_wire *wire)
         }
         return false;
     }
+    transport_note_byte(wire->upstream);
     frame_fed(&wire->frame, (size_t)got);
     return find_room(wire) && (size_t)got == room;
 }
@@ -311,8 +327,10 @@ static void flush(struct stdio_wire *wire)
     loop_unwatch(wire->upstream->spec.loop, &wire->out);
     if (status == OUTBOX_BROKEN)
         half_closed(wire);
-    if (status == OUTBOX_BROKEN || fd < 0)
+    if (status == OUTBOX_BROKEN || fd < 0) {
+        take_back_unsent(wire);
         outbox_release(&wire->outbox);
+    }
 }
 
 static void flush_allowed(struct stdio_wire *wire)
@@ -326,10 +344,13 @@ static void flush_allowed(struct stdio_wire *wire)
 
 static void on_flush(struct loop_task *task) { flush_allowed(task->arg); }
 
+// The pipe was full, and has been read from.
 static void on_writable(struct loop_watch *watch, unsigned events)
 {
     (void)events;
-    flush_allowed(watch->arg);
+    struct stdio_wire *wire = watch->arg;
+    transport_note_byte(wire->upstream);
+    flush_allowed(wire);
 }
 
 static void stdio_send(struct upstream *upstream, struct blob *message, struct upstream_request *request)

@@ -7,7 +7,13 @@
 //    │                          ▼    │ after the pause           ▼
 //    │                        BACKOFF ◄──────────────────────────┘
 //    │
+//   READY ── upstream_rest ──► RESTING ──► DOWN
+//
 //   any ── upstream_close ──► CLOSING ──► (on_closed)
+//
+// `failures` counts failed starts, and lives that ended before a request was answered; the first answer clears it. While it is
+// below CIRCUIT_AFTER, a request that finds the server in BACKOFF waits for the next start. From there on the circuit is open:
+// requests fail at once, until a start that the timer makes succeeds. Guarded by tests/unit/upstream/recovery_test.c.
 //
 // READY also leads to STARTING when the server no longer knows the session. set_state() is the only function that changes the state,
 // and checks the transition. Requests have states of their own: request.c.
@@ -15,16 +21,20 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/secret.h"
 #include "handshake.h"
+#include "liveness.h"
 #include "renewal.h"
 #include "request.h"
 #include "transport.h"
+#include <ctype.h>
 #include <stdlib.h>
 
 #define BACKOFF_FIRST_MS 500
 #define BACKOFF_MAX_MS 30000
 #define ASKED_MAX_MS 300000  // the longest pause that a server may ask for
-#define HEALTHY_AFTER_MS 10000
+#define LAST_LINES 5         // of stderr, in the error of a request
+#define LAST_BYTES 300
 
 static void begin(struct upstream *upstream);
 
@@ -33,16 +43,28 @@ static void begin(struct upstream *upstream);
 static const unsigned allowed[] = {
     [UPSTREAM_DOWN] = TO(STARTING) | TO(CLOSING),
     [UPSTREAM_STARTING] = TO(READY) | TO(BACKOFF) | TO(CLOSING),
-    [UPSTREAM_READY] = TO(STARTING) | TO(DOWN) | TO(BACKOFF) | TO(CLOSING),
+    [UPSTREAM_READY] = TO(STARTING) | TO(DOWN) | TO(BACKOFF) | TO(RESTING) | TO(CLOSING),
+    [UPSTREAM_RESTING] = TO(DOWN) | TO(CLOSING),
     [UPSTREAM_BACKOFF] = TO(STARTING) | TO(CLOSING),
     [UPSTREAM_CLOSING] = 0,
 };
+
+// A start has succeeded. If this life ends without an answer too, the circuit opens again.
+static void close_circuit(struct upstream *upstream)
+{
+    if (upstream->failures < UPSTREAM_CIRCUIT_AFTER)
+        return;
+    upstream->failures = UPSTREAM_CIRCUIT_AFTER - 1;
+    log_info("circuit closed", LOG_STR("server", upstream->server->name));
+}
 
 static void set_state(struct upstream *upstream, enum upstream_state state)
 {
     CHECK(allowed[upstream->state] & (1U << state));
     upstream->state = state;
     if (state == UPSTREAM_READY) {
+        upstream->ready_since_ms = loop_now(upstream->spec.loop);
+        close_circuit(upstream);
         upstream->problem[0] = '\0';
         upstream->refusal = ERR_NONE;
     }
@@ -67,13 +89,21 @@ static void drop_wire(struct upstream *upstream)
     loop_task_drop(&upstream->lose);
 }
 
-// How long to wait after this failure before the server is started again.
-static int64_t find_pause(const struct upstream *upstream, int64_t asked_ms)
+// The upper half is random, so that servers that were lost together are not started together.
+static int64_t spread(int64_t pause_ms)
+{
+    uint32_t draw;
+    secret_random(&draw, sizeof draw);
+    return pause_ms / 2 + draw % (pause_ms / 2 + 1);
+}
+
+// How long to wait after so many failures in a row, or as long as the server has asked for, before it is started again.
+static int64_t find_pause(unsigned failures, int64_t asked_ms)
 {
     int64_t pause = BACKOFF_FIRST_MS;
-    for (unsigned i = 0; i < upstream->failures && pause < BACKOFF_MAX_MS; i++)
+    for (unsigned i = 1; i < failures && pause < BACKOFF_MAX_MS; i++)
         pause *= 2;
-    pause = pause < BACKOFF_MAX_MS ? pause : BACKOFF_MAX_MS;
+    pause = spread(pause < BACKOFF_MAX_MS ? pause : BACKOFF_MAX_MS);
     if (asked_ms > pause)
         pause = asked_ms < ASKED_MAX_MS ? asked_ms : ASKED_MAX_MS;
     return pause;
@@ -90,40 +120,56 @@ static void note_problem(struct upstream *upstream, const struct err *err)
            LOG_STR("server", upstream->server->name), LOG_STR("detail", err->detail));
 }
 
-static void fail_requests(struct upstream *upstream, enum upstream_state state, const struct err *err)
+// `keep_waiting`: those that wait were taken back from the lost connection, and are sent to the next one.
+static void fail_requests(struct upstream *upstream, enum upstream_state state, const struct err *err,
+                          bool keep_waiting)
 {
     struct list sent, unsent;
     struct err unavailable = *err;
     if (!upstream->refusal)
         unavailable.code = ERR_UNAVAILABLE;
+    list_init(&unsent);
     upstream_request_doom_sent(upstream, &sent);
-    upstream_request_doom_waiting(upstream, &unsent);
+    if (!keep_waiting)
+        upstream_request_doom_waiting(upstream, &unsent);
     set_state(upstream, state);
     upstream_request_fail_all(&sent, err);
     upstream_request_fail_all(&unsent, &unavailable);
 }
 
+static void count_loss(struct upstream *upstream)
+{
+    upstream->losses++;
+    if (upstream->answered || upstream->refusal)
+        return;
+    upstream->failures++;
+    if (upstream->failures == UPSTREAM_CIRCUIT_AFTER)
+        log_warn("circuit opened", LOG_STR("server", upstream->server->name), LOG_INT("failures", upstream->failures));
+}
+
 static void go_down(struct upstream *upstream, const struct err *err)
 {
     bool was_ready = upstream->state == UPSTREAM_READY;
-    if (upstream->state == UPSTREAM_CLOSING)
+    if (upstream->state == UPSTREAM_CLOSING || upstream->state == UPSTREAM_RESTING)
         return;
-    if (was_ready && loop_now(upstream->spec.loop) - upstream->ready_since_ms > HEALTHY_AFTER_MS)
-        upstream->failures = 0;
     note_problem(upstream, err);
     forget_access(upstream);
     if (err->code == ERR_LOGIN && upstream->asked && upstream->spec.access)
         access_hold_back(upstream->spec.access);
     drop_wire(upstream);
-    int64_t pause = find_pause(upstream, err->retry_after_ms);
-    // A server that had run well is started again by the next request; a server that failed has to wait.
-    bool at_once = was_ready && upstream->failures == 0;
-    upstream->failures++;
+    // A server that has answered is started again by the next request; a server that failed has to wait.
+    bool at_once = was_ready && (upstream->answered || !upstream->failures);
+    count_loss(upstream);
+    int64_t pause =
+        find_pause(at_once || upstream->refusal ? upstream->losses : upstream->failures, err->retry_after_ms);
     upstream->put_off = err->retry_after_ms > 0;
     loop_timer_set(upstream->spec.loop, &upstream->retry, pause);
+    bool soon = !upstream->refusal && !upstream->put_off && !upstream_circuit_open(upstream);
     struct err why = *err;
-    why.retry_after_ms = upstream->put_off ? pause : 0;
-    fail_requests(upstream, at_once ? UPSTREAM_DOWN : UPSTREAM_BACKOFF, &why);
+    why.retry_after_ms = upstream->put_off || upstream_circuit_open(upstream) ? pause : 0;
+    fail_requests(upstream, at_once ? UPSTREAM_DOWN : UPSTREAM_BACKOFF, &why, was_ready && soon);
+    if (!list_empty(&upstream->waiting))
+        upstream_start(upstream);
 }
 
 static void run_failing(struct loop_task *task)
@@ -132,6 +178,11 @@ static void run_failing(struct loop_task *task)
     struct err err;
     if (upstream->refusal)
         (void)err_set(&err, upstream->refusal, "%s", upstream->problem);
+    else if (upstream_circuit_open(upstream))
+        (void)err_set(&err, ERR_UNAVAILABLE,
+                      "server \"%s\": circuit open after %u failed starts, the next start is in %lld ms: %s",
+                      upstream->server->name, upstream->failures, (long long)upstream_pause_left(upstream),
+                      upstream->problem);
     else
         (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" is not available: %s", upstream->server->name,
                       *upstream->problem ? upstream->problem : "it is being closed");
@@ -157,7 +208,6 @@ static void on_ready(struct upstream *upstream)
 {
     if (upstream->state != UPSTREAM_STARTING)
         return;
-    upstream->ready_since_ms = loop_now(upstream->spec.loop);
     log_info("server ready", LOG_STR("server", upstream->server->name), LOG_STR("transport", upstream->transport->name),
              LOG_STR("revision", revision_text(upstream->revision)));
     set_state(upstream, UPSTREAM_READY);
@@ -204,8 +254,9 @@ static void begin(struct upstream *upstream)
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
     upstream->transport =
         transport_of(upstream->server);  // the last fallback to HTTP+SSE may be due to a temporary fault
-    upstream->greeted_late = upstream->asked = false;
+    upstream->greeted_late = upstream->asked = upstream->answered = false;
     upstream->given_up = 0;
+    upstream->timed_out_ms = 0;
     set_state(upstream, UPSTREAM_STARTING);
     struct err err;
     if (!may_start(upstream, &err)) {
@@ -227,6 +278,18 @@ void upstream_start(struct upstream *upstream)
     // A missing login or process slot has no back-off: either may be available now, and checking is cheap.
     if (upstream->state == UPSTREAM_DOWN || (upstream->state == UPSTREAM_BACKOFF && upstream->refusal))
         begin(upstream);
+    upstream->wake |= upstream->state == UPSTREAM_RESTING;
+}
+
+void upstream_rest(struct upstream *upstream, int64_t within_ms)
+{
+    if (upstream->state != UPSTREAM_READY || upstream->losing)
+        return;
+    forget_access(upstream);
+    upstream->failures = 0;
+    upstream->wake = false;
+    set_state(upstream, UPSTREAM_RESTING);
+    upstream->transport->stop(upstream, within_ms);
 }
 
 void upstream_restart(struct upstream *upstream)
@@ -235,7 +298,7 @@ void upstream_restart(struct upstream *upstream)
     if (upstream->state != UPSTREAM_READY && upstream->state != UPSTREAM_STARTING)
         return;
     (void)err_set(&err, ERR_LOGIN, "server \"%s\": the grant has changed", upstream->server->name);
-    upstream->failures = 0;
+    upstream->failures = upstream->losses = 0;
     upstream->asked = false;  // the server did not refuse a token, so access is not held back
     go_down(upstream, &err);
 }
@@ -274,6 +337,7 @@ static void on_session_lost(struct upstream *upstream)
     if (upstream->state != UPSTREAM_READY)
         return;
     log_info("session no longer valid at the server, initializing again", LOG_STR("server", upstream->server->name));
+    upstream->answered = false;
     set_state(upstream, UPSTREAM_STARTING);
     handshake_start(upstream);
 }
@@ -291,8 +355,13 @@ void upstream_resume(struct upstream *upstream)
 
 static void on_stopped(struct upstream *upstream)
 {
-    if (upstream->state == UPSTREAM_CLOSING && upstream->on_closed)
+    if (upstream->state == UPSTREAM_RESTING) {
+        set_state(upstream, UPSTREAM_DOWN);
+        if (upstream->wake && upstream->state == UPSTREAM_DOWN)
+            begin(upstream);
+    } else if (upstream->state == UPSTREAM_CLOSING && upstream->on_closed) {
         upstream->on_closed(upstream->closed_arg, upstream);
+    }
 }
 
 static const struct upstream_events events = {
@@ -303,6 +372,8 @@ static const struct upstream_events events = {
     .on_session_lost = on_session_lost,
     .on_not_streamable = on_not_streamable,
     .on_greeted_late = on_greeted_late,
+    .on_idle = liveness_on_idle,
+    .on_timeout = liveness_on_timeout,
     .on_other_login = on_other_login,
 };
 
@@ -336,6 +407,7 @@ void upstream_close(struct upstream *upstream, int64_t within_ms,
     if (upstream->state == UPSTREAM_CLOSING)
         return;
     bool running = upstream->state == UPSTREAM_STARTING || upstream->state == UPSTREAM_READY;
+    bool ending = upstream->state == UPSTREAM_RESTING;
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
     (void)err_set(&err, ERR_UNAVAILABLE, "server \"%s\" is being closed", upstream->server->name);
     set_state(upstream, UPSTREAM_CLOSING);
@@ -348,7 +420,7 @@ void upstream_close(struct upstream *upstream, int64_t within_ms,
     upstream_request_fail_all(&upstream->failing, &err);
     if (running && upstream->wire)
         upstream->transport->stop(upstream, within_ms);
-    else
+    else if (!ending)
         on_stopped(upstream);
 }
 
@@ -357,6 +429,7 @@ void upstream_free(struct upstream *upstream)
     if (!upstream)
         return;
     upstream_request_drop(&upstream->hello);
+    upstream_request_drop(&upstream->ping);
     loop_timer_stop(upstream->spec.loop, &upstream->retry);
     loop_task_drop(&upstream->fail_later);
     loop_task_drop(&upstream->lose);
@@ -365,6 +438,7 @@ void upstream_free(struct upstream *upstream)
     map_release(&upstream->in_flight);
     buf_release(&upstream->instructions);
     buf_release(&upstream->declared);
+    buf_release(&upstream->greeting);
     stderr_tail_release(&upstream->tail);
     free((char *)(uintptr_t)upstream->spec.capabilities);
     free(upstream);
@@ -375,6 +449,8 @@ const struct server *upstream_server(const struct upstream *upstream) { return u
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream) { return &upstream->abilities; }
 struct span upstream_instructions(const struct upstream *upstream) { return buf_span(&upstream->instructions); }
 struct span upstream_declared(const struct upstream *upstream) { return buf_span(&upstream->declared); }
+struct span upstream_greeting(const struct upstream *upstream) { return buf_span(&upstream->greeting); }
+bool upstream_restore(struct upstream *upstream, struct span greeting) { return handshake_restore(upstream, greeting); }
 enum revision upstream_revision(const struct upstream *upstream) { return upstream->revision; }
 const char *upstream_problem(const struct upstream *upstream) { return upstream->problem; }
 bool upstream_needs_login(const struct upstream *upstream) { return upstream->refusal == ERR_LOGIN; }
@@ -382,7 +458,28 @@ enum err_code upstream_refusal(const struct upstream *upstream) { return upstrea
 int64_t upstream_pause_left(const struct upstream *upstream)
 {
     int64_t left = upstream->retry.due_ms - loop_now(upstream->spec.loop);
-    return upstream->state == UPSTREAM_BACKOFF && upstream->put_off && left > 0 ? left : 0;
+    bool told = upstream->put_off || upstream_circuit_open(upstream);
+    return upstream->state == UPSTREAM_BACKOFF && told && left > 0 ? left : 0;
+}
+bool upstream_circuit_open(const struct upstream *upstream) { return upstream->failures >= UPSTREAM_CIRCUIT_AFTER; }
+
+void upstream_add_stderr(const struct upstream *upstream, struct err *err)
+{
+    struct buf lines = {0}, detail = {0};
+    struct err whole;
+    struct span last = stderr_tail_last(&upstream->tail, LAST_LINES);
+    for (size_t i = 0; i < last.len; i++)
+        if (last.at[i] == '\n')
+            buf_put_text(&lines, " | ");
+        else
+            buf_put_char(&lines, (char)(iscntrl((unsigned char)last.at[i]) ? ' ' : last.at[i]));
+    size_t cut = lines.len > LAST_BYTES ? lines.len - LAST_BYTES : 0;
+    buf_printf(&detail, "%s%s%.*s", err->detail, lines.len ? "; its last lines on stderr: " : "",
+               SPAN_ARG(span_after(buf_span(&lines), cut)));
+    (void)err_set(&whole, err->code, "%s", buf_text(&detail));
+    memcpy(err->detail, whole.detail, sizeof err->detail);
+    buf_release(&lines);
+    buf_release(&detail);
 }
 
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out)

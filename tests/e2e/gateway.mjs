@@ -89,11 +89,12 @@ function assertNoSecrets(config, log, directory, given) {
 /**
  * Starts the gateway on a free port of 127.0.0.1 and waits until it logs that it listens. `files` are written next to its
  * configuration: path → object. `launcher` is a command that replaces itself by the gateway, such as prlimit.
+ * `earlier` is a gateway that was ended with `end()`; this one uses its state folder, and removes it.
  * Returns its endpoint `url`, `origin`, `pid`, `log()` (stderr so far) and `stop()`.
  */
-export async function startGateway(config, args = [], { files = {}, variables = {}, launcher = [] } = {}) {
-    const mark = randomUUID();
-    const directory = temporaryDirectory();
+export async function startGateway(config, args = [], { files = {}, variables = {}, launcher = [], earlier } = {}) {
+    const mark = earlier?.mark ?? randomUUID();
+    const directory = earlier?.directory ?? temporaryDirectory();
     for (const [name, tree] of Object.entries(files)) {
         mkdirSync(dirname(join(directory.path, name)), { recursive: true });
         writeFileSync(join(directory.path, name), JSON.stringify(tree));
@@ -118,6 +119,13 @@ export async function startGateway(config, args = [], { files = {}, variables = 
             directory.remove();
         }
     };
+    /** Ends it by a signal, and leaves its state folder to a later one. */
+    gateway.end = async signal => {
+        child.kill(signal);
+        await gateway.exited;
+        assert.deepEqual(await survivors(mark), [], 'processes that outlived the gateway');
+    };
+    Object.assign(gateway, { mark, directory });
     gateway.servers = () => markedProcesses(mark);
     /** Replaces the configuration by a rename, as an editor does; `next` may also be its text. */
     gateway.put = next => {

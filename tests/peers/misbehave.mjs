@@ -1,6 +1,10 @@
 // A deliberately faulty MCP server. Its tool `fine` always works; its tool `act` behaves according to the mode:
 //   die               writes to stderr and exits in the middle of the call
+//   die-after N       exits as soon as it has answered N calls
 //   hang              never answers the call
+//   fork              starts a process that keeps its pipes open, and exits in the middle of the call
+//   half-line [die]   writes half an answer, and no more; exits if `die`
+//   freeze            stops itself: it neither reads nor answers from then on
 //   wrong-id          answers with another id than that of the request
 //   junk              writes lines that are not JSON between all messages
 //   flood             sends notifications endlessly from the first call on, but still answers
@@ -22,6 +26,7 @@
 //   ignore-term       outlives the end of stdin and SIGTERM
 //   session-404       (HTTP) forgets the session after the first call
 //   foreign-endpoint URL   (HTTP+SSE) names an endpoint of another origin
+import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -42,6 +47,12 @@ const acts = {
         process.exit(3);
     },
     hang: () => {},
+    fork: () => {
+        spawn('sleep', ['1000'], { stdio: 'inherit', detached: true });
+        process.exit(3);
+    },
+    'half-line': id => process.stdout.write(result(id, text('fine')).slice(0, 20), () => argument === 'die' && process.exit(3)),
+    freeze: () => process.kill(process.pid, 'SIGSTOP'),
     'wrong-id': (id, send) => send(result(id + 1000, text('for another request'))),
     'bad-utf8': (id, send) => {
         const [head, tail] = result(id, text('@')).split('@');
@@ -70,7 +81,7 @@ const acts = {
         send(result(id, text('flooding')));
     }
 };
-let flooding, lists = 0;
+let flooding, lists = 0, calls = 0;
 
 if (mode === 'slow-start') await sleep(Number(argument));
 while (mode === 'start-with' && !existsSync(argument)) await sleep(20);
@@ -109,6 +120,7 @@ function handle(message, send) {
             return answer(mode === 'pages' ? page(params?.cursor) : { tools: [tool('act'), tool('fine')] });
         case 'tools/call':
             if (params.name === 'act' && acts[mode]) return acts[mode](id, send, params);
+            if (mode === 'die-after' && ++calls === Number(argument)) return void send(result(id, text('fine'))).then(() => process.exit(1));
             return answer(text('fine'));
         case 'ping':
         case 'logging/setLevel':

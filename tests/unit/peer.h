@@ -6,6 +6,9 @@
 //   refuse    gets an error
 //   silent    gets no answer
 //   die       ends the server with status 3
+//   hang      is not answered, and the server reads nothing from then on
+//   doze      is not answered, and the server ends a moment later, without reading on
+//   mutter    hangs, but the server writes to stderr all the time
 //   chatter   is answered after PEER_CHATTER notifications
 //   farewell  the same, and ends the server
 #ifndef PEER_H
@@ -32,6 +35,10 @@
     "  *'\"method\":\"echo\"'*) result='{\"n\":1.0}';;\n"                                               \
     "  *'\"method\":\"refuse\"'*) error='{\"code\":-5,\"message\":\"no\"}';;\n"                         \
     "  *'\"method\":\"die\"'*) exit 3;;\n"                                                              \
+    "  *'\"method\":\"ping\"'*) result='{}';;\n"                                                        \
+    "  *'\"method\":\"hang\"'*) exec sleep 1000;;\n"                                                    \
+    "  *'\"method\":\"doze\"'*) sleep 0.3; exit 3;;\n"                                                  \
+    "  *'\"method\":\"mutter\"'*) while :; do echo . >&2; sleep 0.05; done;;\n"                         \
     "  *'\"method\":\"chatter\"'* | *'\"method\":\"farewell\"'*) result='{}'\n"                          \
     "    yes '{\"jsonrpc\":\"2.0\",\"method\":\"x\"}' | head -n " PEER_TEXT(PEER_CHATTER) ";;\n"           \
     "  *) continue;;\n"                                                                                 \

@@ -62,6 +62,13 @@ struct vault *vault_open(const struct vault_config *config, struct record_store 
 void vault_free(struct vault *vault);
 const char *vault_source(const struct vault *vault);  // for people: a path, or the variable's name
 
+// Seals with a key of the caller's, such as one derived from grant_store_key(); for any thread. `out` gets the bytes.
+bool vault_seal_with(const unsigned char key[VAULT_KEY_BYTES], struct record_name name, struct span plain,
+                     struct buf *out) MUST_CHECK;
+// False: it was sealed with another key or name, or changed.
+bool vault_unseal_with(const unsigned char key[VAULT_KEY_BYTES], struct record_name name, struct span sealed,
+                       struct buf *out) MUST_CHECK;
+
 // ---- rotation -------------------------------------------------------------------------------
 
 struct vault_key {

@@ -16,6 +16,21 @@ bool link_is_of(const struct link *link, const struct tenant *tenant, const char
 void link_retire_server(const struct tenant *tenant, const char *server);
 void link_start_server(const struct tenant *tenant, const char *server);
 void link_sweep_retired(struct gate *gate);
+void link_start_eager(struct gate *gate);  // servers that are to run all the time
+
+// ---- kept.c: what is kept of servers in the catalogue cache
+void kept_note(struct link *link, unsigned kinds);  // its lists were fetched, or found
+void kept_sweep(struct gate *gate);
+// The grants or the credential of this user have ended or are others: at one server, or at all (NULL).
+void kept_forget_user(struct gate *gate, const struct identity *who, const char *server);
+// After a reload: servers that were removed or changed.
+void kept_forget_changed(const struct gate *gate, const struct config *old);
+
+// ---- idle.c
+void idle_note_call(struct call *call);                    // it goes to its server
+void idle_note_task(struct link *link, struct span task);  // its server made one, a JSON object
+void idle_session_ends(struct link *link, const struct session *session);
+void idle_sweep(struct gate *gate);  // ends servers that are not used
 
 // ---- scope.c
 struct scope *scope_get(struct gate *gate, struct session *session);

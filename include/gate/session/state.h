@@ -26,6 +26,7 @@
 #include "mcp/params.h"
 #include "mcp/revision.h"
 #include "store/audit/audit.h"
+#include "store/catalogue.h"
 #include "upstream/upstream.h"
 
 #define SESSION_ID_BYTES 32
@@ -50,6 +51,7 @@ struct gate {
     struct config_chains *chains;
     struct audit *audit;                 // NULL: none
     struct grant_store *tokens;          // NULL: none
+    struct catalogue *catalogue;         // NULL: none
     struct assertion_keys *keys;         // sign identity assertions
     struct exchanged_tokens *exchanged;  // NULL: no server exchanges callers' tokens
     struct connect *connect;             // NULL: no server needs it
@@ -65,6 +67,7 @@ struct gate {
     struct list retired;                // links that a reload took out of `links`, until their calls are over
     struct map scopes;                  // key -> scope
     struct map tasks;                   // "server\0id" -> owner
+    struct list kept;                   // of kept.c: links with lists to save or to refresh
     struct map known;                   // of known.c: server and identity -> the server's declarations
     struct map refused;                 // of refused.c: address and reason -> count
     int64_t refused_since_ms;           // of refused.c: when the count of `refused_rows` began
@@ -114,6 +117,30 @@ struct tenant {
     struct map runtimes;  // of server_runtime.c: name of a server -> struct server_runtime
 };
 
+// What the catalogue cache has of a link, see kept.c.
+struct link_kept {
+    struct list node;  // in gate->kept
+    struct catalogue_find find;
+    struct grant_request grants;
+    char *user;             // whose entry it is; NULL: everybody's
+    int64_t login;          // that the user has, for a server that is used with a grant
+    int64_t renew_at_ms;    // when what was found is old (loop_now)
+    int64_t save_after_ms;  // no earlier
+    bool unsaved;           // the lists are others than those that are kept
+    bool saved;             // since the link began
+};
+
+// How a server is used, see idle.c.
+struct link_usage {
+    struct map callers;      // ids of open sessions that have called it
+    int64_t interval_ms;     // between requests, on average; 0: not known
+    int64_t asked_ms;        // when the last request came; 0: none has
+    int64_t needed_ms;       // when it was last needed
+    int64_t tasks_until_ms;  // until then it may have tasks
+    bool unsaved;            // the interval is another one than is kept
+    bool resting;
+};
+
 // One upstream as the gate uses it.
 struct link {
     struct gate *gate;
@@ -125,6 +152,8 @@ struct link {
     struct identity_assertion *assertion;  // identifies the caller to the server; NULL: nothing does
     struct upstream *upstream;
     struct source *source;
+    struct link_kept kept;
+    struct link_usage usage;
     unsigned refs;  // of scopes
     struct list retired_node;
     int64_t retired_until_ms;  // 0: not retired, so it is in gate->links

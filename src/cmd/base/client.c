@@ -353,6 +353,10 @@ bool client_request(struct client *client, size_t i, enum method method, struct 
 {
     struct client_wait wait = {.request = {.on_reply = on_reply}, .client = client, .out = out, .err = err};
     wait.request.arg = &wait;
+    struct span tool;
+    if (method == METHOD_TOOLS_CALL && scan_find(params, "name", &tool) && scan_is_string(tool))
+        wait.request.timeout_ms =
+            server_tool_timeout(upstream_server(client->all[i].upstream), span_make(tool.at + 1, tool.len - 2));
     client->all[i].wants_login = false;
     upstream_request_reserve(client->all[i].upstream, &wait.request);
     upstream_request_send(&wait.request, method_text(method), params);

@@ -263,8 +263,17 @@ static void note_task(struct call *call, struct span result)
 {
     struct span task, raw;
     if (upstream_abilities(call->link->upstream)->tasks && scan_find(result, "task", &task) &&
-        scan_find(task, "taskId", &raw) && scan_is_string(raw))
+        scan_find(task, "taskId", &raw) && scan_is_string(raw)) {
         task_note_made(call, raw);
+        idle_note_task(call->link, task);
+    }
+}
+
+static void take_failure(struct call *call, const struct err *err)
+{
+    call->err = *err;
+    if (err->code == ERR_UPSTREAM_DIED || err->code == ERR_UNAVAILABLE)
+        upstream_add_stderr(call->link->upstream, &call->err);
 }
 
 // The result of a task takes as long as the task, which says nothing about the server.
@@ -289,7 +298,7 @@ static void on_server_reply(struct upstream_request *request, const struct upstr
     }
     list_remove(&call->link_node);
     if (reply->failure)
-        call->err = *reply->failure;
+        take_failure(call, reply->failure);
     else if (!reply->owner)
         call->reply = reply;
     if (reply->result.at && call->method == METHOD_TOOLS_CALL)
@@ -309,6 +318,8 @@ static enum phase_result do_forward(struct call *call)
     call->request.on_progress = on_server_progress;
     call->request.arg = call;
     call->request.who = call->identity;
+    if (call->method == METHOD_TOOLS_CALL)
+        call->request.timeout_ms = server_tool_timeout(upstream_server(call->link->upstream), call->target);
     call->request.memory = call->session->memory;
     upstream_request_reserve(call->link->upstream, &call->request);
     buf_reserve(&text.tail, (call->message.params.len < SHARED_MIN ? call->message.params.len : 0) + 256);
@@ -320,6 +331,7 @@ static enum phase_result do_forward(struct call *call)
     if (call->method == METHOD_TOOLS_CALL && params_find(&call->params, NULL, "task", &wanted))
         task_news_expect(call);
     call_set_state(call, CALL_DISPATCHED);
+    idle_note_call(call);
     call->sent_us = clock_now_us();
     upstream_request_send_message(&call->request, pieces_take(&text));
     if (call->method == METHOD_TASKS_RESULT)  // it waits for the end of the task
@@ -330,7 +342,7 @@ static enum phase_result do_forward(struct call *call)
 static enum phase_result do_complete(struct call *call)
 {
     const struct upstream *upstream = call->link->upstream;
-    if (upstream_state(upstream) == UPSTREAM_READY && !upstream_abilities(upstream)->completions) {
+    if (upstream_revision(upstream) != REVISION_NONE && !upstream_abilities(upstream)->completions) {
         buf_put_text(call_begin_result(call), "{\"completion\":{\"values\":[],\"hasMore\":false}}");
         return PHASE_REPLY;
     }
@@ -441,7 +453,8 @@ static enum phase_result on_task_status(struct call *call)
 
 enum phase_result dispatch_call(struct call *call)
 {
-    if (call->state == CALL_DISPATCHED && call->method != METHOD_TASKS_LIST)
+    bool waits_itself = call->method == METHOD_TASKS_LIST || call->method == METHOD_INITIALIZE;
+    if (call->state == CALL_DISPATCHED && !waits_itself)
         return call->err.code ? PHASE_FAIL : PHASE_REPLY;
     switch (call->op) {
     case ARRIVAL_LISTEN: return do_listen(call);

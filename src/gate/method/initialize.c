@@ -4,6 +4,7 @@
 
 #define INSTRUCTIONS_MAX 32768
 #define DECLARED_MAX 32768  // bytes of `extensions`, and of `experimental`
+#define KEPT_WAIT_MS 1000   // for the catalogue cache
 
 // Appends the instructions of one server, if they fit.
 static void put_words(const struct call *call, const struct link *link, struct buf *out)
@@ -82,19 +83,8 @@ static void put_declared(const struct call *call, const char *capability, struct
     map_release(&taken);
 }
 
-enum phase_result initialize_session(struct call *call)
+static void put_result(struct call *call)
 {
-    struct span version, capabilities = span_of("{}"), given;
-    if (call->session->state != SESSION_NEW)
-        return call_fail(call, ERR_ALREADY_INITIALIZED, "the session has already received initialize");
-    if (!call_text_param(call, NULL, "protocolVersion", &version))
-        return call_fail(call, ERR_INVALID_PARAMS, "params.protocolVersion must be a string");
-    if (params_find(&call->params, NULL, "capabilities", &given) && scan_is_object(given))
-        capabilities = given;
-    session_life_begin(call->session, revision_negotiate(version), capabilities);
-    call_set_scope(call, call->session->scope);
-    caller_token_begin(call);
-    scope_warm(call->session, false);
     enum revision revision = call->session->revision;
     struct buf *out = call_begin_result(call);
     buf_printf(out,
@@ -111,5 +101,54 @@ enum phase_result initialize_session(struct call *call)
                POSTERN_VERSION);
     put_instructions(call, out);
     buf_put_char(out, '}');
+}
+
+static enum phase_result begin(struct call *call)
+{
+    struct span version, capabilities = span_of("{}"), given;
+    if (call->session->state != SESSION_NEW)
+        return call_fail(call, ERR_ALREADY_INITIALIZED, "the session has already received initialize");
+    if (!call_text_param(call, NULL, "protocolVersion", &version))
+        return call_fail(call, ERR_INVALID_PARAMS, "params.protocolVersion must be a string");
+    if (params_find(&call->params, NULL, "capabilities", &given) && scan_is_object(given))
+        capabilities = given;
+    session_life_begin(call->session, revision_negotiate(version), capabilities);
+    call_set_scope(call, call->session->scope);
+    caller_token_begin(call);
+    scope_warm(call->session, false);
+    return PHASE_NEXT;
+}
+
+// What is kept of some server is still being read.
+static bool is_early(const struct call *call)
+{
+    for (size_t i = 0; i < call->scope->link_count; i++)
+        if (source_awaits_kept(call->scope->links[i]->source))
+            return true;
+    return false;
+}
+
+static void on_waited_enough(struct loop_timer *timer) { call_resume(timer->arg); }
+
+// It waits for the catalogue cache, for what servers have said before, but not for servers.
+enum phase_result initialize_session(struct call *call)
+{
+    int64_t now = loop_now(call->gate->loop);
+    if (call->err.code)  // it was ended while it waited
+        return PHASE_FAIL;
+    if (!call->asked_ms) {
+        call->asked_ms = now;
+        if (begin(call) == PHASE_FAIL)
+            return PHASE_FAIL;
+    }
+    if (is_early(call) && now < call->asked_ms + KEPT_WAIT_MS) {
+        if (call->state != CALL_DISPATCHED)
+            call_set_state(call, CALL_DISPATCHED);
+        call->timer = (struct loop_timer){.on_due = on_waited_enough, .arg = call, .name = "catalogue wait"};
+        loop_timer_set(call->gate->loop, &call->timer, call->asked_ms + KEPT_WAIT_MS - now);
+        list_append(&call->scope->waiters, &call->wait_node);
+        return PHASE_WAIT;
+    }
+    put_result(call);
     return PHASE_REPLY;
 }

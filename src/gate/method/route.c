@@ -22,9 +22,13 @@ static void look_again(struct call *call, enum catalog_kind kind, struct span na
 {
     call->asked_ms = loop_now(call->gate->loop);
     scope_look_again(call->session);
-    for (size_t i = 0; i < call->scope->link_count; i++)
-        if (needs(call, call->scope->links[i], kind, name))
-            source_doubt(call->scope->links[i]->source, kind);
+    for (size_t i = 0; i < call->scope->link_count; i++) {
+        if (!needs(call, call->scope->links[i], kind, name))
+            continue;
+        source_doubt(call->scope->links[i]->source, kind);
+        if (name.at)
+            source_confirm(call->scope->links[i]->source);
+    }
 }
 
 // When the call stops waiting for pending lists; 0: it need not wait. A call of an unknown name waits for a server that starts for the

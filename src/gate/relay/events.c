@@ -54,6 +54,7 @@ static void on_source_change(void *arg, struct source *source, unsigned kinds)
                             kinds);  // before waiting calls get the lists, so that their sessions are not notified
     }
     known_note(link);
+    kept_note(link, kinds);
     wake_waiters(link);
 }
 
@@ -64,6 +65,7 @@ static void on_state(void *arg, struct upstream *upstream)
     switch (upstream_state(upstream)) {
     case UPSTREAM_READY:
         link->level = -1;
+        link->usage.needed_ms = loop_now(link->gate->loop);
         known_note(link);
         source_refresh(link->source);
         subscription_renew(link);
@@ -76,7 +78,11 @@ static void on_state(void *arg, struct upstream *upstream)
         process_ended(link);
         ask_drop_link(link);
         roots_forget(link);
-        source_went_down(link->source);
+        if (link->usage.resting)
+            source_rests(link->source);
+        else
+            source_went_down(link->source);
+        link->usage.resting = false;
         break;
     default: break;
     }

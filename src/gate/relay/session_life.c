@@ -51,6 +51,12 @@ static struct call *open_call(const struct session *session)
     return NULL;
 }
 
+static void link_ends(struct link *link, struct session *session)
+{
+    level_session_ends(link, session);
+    idle_session_ends(link, session);
+}
+
 void session_life_end(struct session *session)
 {
     if (session->state == SESSION_ENDED)
@@ -68,7 +74,7 @@ void session_life_end(struct session *session)
         fan_out_session_ends(session);
         list_remove(&session->scope_node);
         for (size_t i = 0; i < session->scope->link_count; i++)
-            level_session_ends(session->scope->links[i], session);
+            link_ends(session->scope->links[i], session);
         scope_release(session->scope);
         session->scope = NULL;
     }
@@ -95,7 +101,7 @@ void session_life_move(struct session *session)
     list_append(&session->scope->sessions, &session->scope_node);
     for (size_t i = 0; i < old->link_count; i++)
         if (!has_link(session->scope, old->links[i]))
-            level_session_ends(old->links[i], session);
+            link_ends(old->links[i], session);
     for (size_t i = 0; i < session->scope->link_count; i++)
         if (session->level >= 0 && !has_link(old, session->scope->links[i]))
             level_set(session->scope->links[i], session);

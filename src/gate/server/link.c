@@ -13,12 +13,18 @@
 #include <stdlib.h>
 
 // The capabilities of the gateway towards a shared server. The gate answers for callers that do not support them.
-static const char all_capabilities[] = "{\"roots\":{\"listChanged\":true},\"sampling\":{\"context\":{},\"tools\":{}},"
-                                       "\"elicitation\":{\"form\":{},\"url\":{}}}";
+const char link_capabilities[] = "{\"roots\":{\"listChanged\":true},\"sampling\":{\"context\":{},\"tools\":{}},"
+                                 "\"elicitation\":{\"form\":{},\"url\":{}}}";
 
-void link_put_key(const struct session *session, int isolation, struct buf *out)
+// For whom a link is made.
+struct link_user {
+    struct tenant *tenant;
+    const struct identity *identity;
+    struct session *session;  // NULL: none, for a server that all share
+};
+
+void link_put_key(const struct identity *who, const struct session *session, int isolation, struct buf *out)
 {
-    const struct identity *who = session->identity;
     buf_printf(out, "%s/", who->tenant);
     if (isolation == SERVER_PER_USER) {
         char *user = grant_user(who);  // escapes slashes, so that provider and subject stay separate
@@ -86,57 +92,98 @@ static struct identity_assertion *link_assertion(const struct gate *gate, const 
     return identity_assertion_new(&spec);
 }
 
-struct link *link_get(struct gate *gate, const struct server *server, struct session *session)
+static struct upstream *link_upstream(struct link *link, const struct server *server, const struct link_user *user)
+{
+    const struct gate *gate = link->gate;
+    struct span declared = link->owner ? link->owner->capabilities : span_of(link_capabilities);
+    struct upstream_spec spec = {gate->loop,
+                                 gate->http,
+                                 server,
+                                 declared.len ? declared.at : "{}",
+                                 (size_t)gate->config->limits.max_message,
+                                 &gate->events->upstream,
+                                 link,
+                                 link->access = link_access(link, server, user->identity),
+                                 link->assertion = link_assertion(gate, server, user->identity),
+                                 gate->background,
+                                 link->memory};
+    return upstream_new(&spec);
+}
+
+static struct link *link_new(struct gate *gate, const struct server *server, const struct link_user *user)
+{
+    struct link *link = mem_new(struct link);
+    bool shared = server->isolation == SERVER_SHARED;
+    link->gate = gate;
+    link->level = -1;
+    link->owner = server->isolation == SERVER_PER_SESSION ? user->session : NULL;
+    link->config = config_ref(gate->config);
+    link->keys = assertion_keys_ref(gate->keys);
+    link->tenant = tenant_ref(user->tenant);
+    link->user = server->auth.mode == ACCESS_USER ? identity_ref(user->identity) : NULL;
+    // Anonymous callers are indistinguishable, so their processes do not count for an identity.
+    if (!shared && user->identity->proof != IDENTITY_ANONYMOUS)
+        link->counted_for = identity_ref(user->identity);
+    link->memory = budget_ref(shared ? user->tenant->memory : user->session->memory);
+    if (link->owner) {
+        budget_open(&link->declared, link->memory);
+        budget_count(&link->declared, link->owner->capabilities.len);
+    }
+    list_init(&link->calls);
+    list_init(&link->uses);
+    list_init(&link->fan_outs);
+    list_init(&link->task_calls);
+    list_init(&link->early);
+    link->upstream = link_upstream(link, server, user);
+    link->source = source_new(gate->loop, link->upstream, gate->events->on_lists, link);
+    return link;
+}
+
+static struct link *find_or_make(struct gate *gate, const struct server *server, const struct link_user *user)
 {
     struct buf key = {0};
     buf_put_text(&key, server->name);
     buf_put_char(&key, '\0');
-    link_put_key(session, server->isolation, &key);
+    link_put_key(user->identity, user->session, server->isolation, &key);
     struct link *link = map_find(&gate->links, buf_span(&key));
     if (!link) {
-        bool own = server->isolation == SERVER_PER_SESSION;
-        const char *declared = own && session->capabilities.len ? session->capabilities.at : "{}";
-        link = mem_new(struct link);
-        link->gate = gate;
-        link->level = -1;
-        link->owner = own ? session : NULL;
-        link->config = config_ref(gate->config);
-        link->keys = assertion_keys_ref(gate->keys);
-        link->tenant = tenant_ref(session->tenant);
-        link->user = server->auth.mode == ACCESS_USER ? identity_ref(session->identity) : NULL;
-        // Anonymous callers are indistinguishable, so their processes do not count for an identity.
-        if (server->isolation != SERVER_SHARED && session->identity->proof != IDENTITY_ANONYMOUS)
-            link->counted_for = identity_ref(session->identity);
-        link->memory = budget_ref(server->isolation == SERVER_SHARED ? session->tenant->memory : session->memory);
-        if (own) {
-            budget_open(&link->declared, link->memory);
-            budget_count(&link->declared, session->capabilities.len);
-        }
-        list_init(&link->calls);
-        list_init(&link->uses);
-        list_init(&link->fan_outs);
-        list_init(&link->task_calls);
-        list_init(&link->early);
-        struct upstream_spec spec = {gate->loop,
-                                     gate->http,
-                                     server,
-                                     own ? declared : all_capabilities,
-                                     (size_t)gate->config->limits.max_message,
-                                     &gate->events->upstream,
-                                     link,
-                                     link->access = link_access(link, server, session->identity),
-                                     link->assertion = link_assertion(gate, server, session->identity),
-                                     gate->background,
-                                     link->memory};
-        link->upstream = upstream_new(&spec);
-        link->source = source_new(gate->loop, link->upstream, gate->events->on_lists, link);
+        link = link_new(gate, server, user);
         link->key_len = key.len;
         link->key = mem_copy(key.at, key.len);
         map_put(&gate->links, buf_span(&key), link);
+        kept_begin(link, user->identity);
     }
-    link->refs++;
     buf_release(&key);
     return link;
+}
+
+struct link *link_get(struct gate *gate, const struct server *server, struct session *session)
+{
+    struct link_user user = {session->tenant, session->identity, session};
+    struct link *link = find_or_make(gate, server, &user);
+    link->refs++;
+    return link;
+}
+
+static void start_eager(struct gate *gate, struct tenant *tenant)
+{
+    const struct server *servers = tenant->servers->at;
+    struct identity *nobody = identity_new(IDENTITY_NONE, tenant->name, "", "");
+    struct link_user user = {tenant, nobody, NULL};
+    for (size_t i = 0; i < tenant->servers->count; i++) {
+        if (!servers[i].eager || servers[i].disabled)
+            continue;
+        struct link *link = find_or_make(gate, &servers[i], &user);
+        source_load(link->source);
+        upstream_start(link->upstream);
+    }
+    identity_unref(nobody);
+}
+
+void link_start_eager(struct gate *gate)
+{
+    tenant_each(node, gate)
+        start_eager(gate, tenant_at(node));
 }
 
 static void link_free(void *object)
@@ -165,6 +212,7 @@ static void link_free(void *object)
         free(value);
     map_release(&link->task_tokens);
     map_release(&link->caller_tasks);
+    map_release(&link->usage.callers);
     config_unref(link->config);
     free(link->key);
     free(link);
@@ -198,6 +246,7 @@ void link_close(struct link *link, int64_t within_ms)
         map_remove(&gate->links, span_make(link->key, link->key_len));
     link->owner = NULL;
     gate->events->on_close(link);
+    kept_end(link);
     fan_out_drop_all(link);
     leave_scopes(link);
     list_remove(&link->level_node);
@@ -250,13 +299,11 @@ static void retire(struct link *link)
 {
     struct gate *gate = link->gate;
     int64_t within_ms = gate->config->timeouts.shutdown_ms;
-    if (!link->refs) {
-        link_close(link, within_ms);
-        return;
-    }
     map_remove(&gate->links, span_make(link->key, link->key_len));
     link->retired_until_ms = loop_now(gate->loop) + within_ms;
     list_append(&gate->retired, &link->retired_node);
+    if (!link->refs)  // no scope will end it
+        link_close(link, within_ms);
 }
 
 void link_retire_stale(struct gate *gate)
@@ -314,7 +361,9 @@ void link_recheck_all(struct gate *gate)
     void *value;
     for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);) {
         struct link *link = value;
-        if (link->access && access_recheck(link->access))
-            upstream_restart(link->upstream);
+        if (!link->access || !access_recheck(link->access))
+            continue;
+        upstream_restart(link->upstream);
+        kept_forget_link(link);
     }
 }

@@ -7,7 +7,15 @@
 // Finds or makes the link, with a reference for a scope. A server of this session alone gets the capabilities of its caller.
 struct link *link_get(struct gate *gate, const struct server *server, struct session *session);
 void link_close(struct link *link, int64_t within_ms);
-void link_put_key(const struct session *session, int isolation, struct buf *out);  // the key of the sharers
+// The key of the sharers.
+void link_put_key(const struct identity *who, const struct session *session, int isolation, struct buf *out);
+extern const char link_capabilities[];                           // what we declare to a server that serves everybody
+void kept_begin(struct link *link, const struct identity *who);  // looks for what is kept of a new link
+void kept_save(struct link *link);                               // unless it is saved, or not complete
+void kept_end(struct link *link);
+// How long a server may be idle, by the average interval of its requests (0: not known), and whether it was used since it started.
+int64_t idle_limit(const struct server *server, int64_t interval_ms, bool used);
+void kept_forget_link(struct link *link);  // its grant is another one
 void task_wrap(const struct task_seal *seal, struct span id, struct buf *out);
 void fan_out_use_ends(const struct link *link, const struct scope_use *use);  // before the link forgets the scope
 void fan_out_drop_all(struct link *link);

@@ -67,7 +67,7 @@ struct scope *scope_get(struct gate *gate, struct session *session)
     const struct server **servers = mem_alloc((tenant->servers->count + 1) * sizeof *servers);
     size_t count = select_servers(tenant, session->profile, servers);
     buf_printf(&key, "%s/", session->profile ? session->profile->name : "");  // no '/' in it
-    link_put_key(session, isolation_of(servers, count), &key);
+    link_put_key(session->identity, session, isolation_of(servers, count), &key);
     struct scope *scope = map_find(&gate->scopes, buf_span(&key));
     if (!scope) {
         scope = scope_new(gate, session, servers, count);

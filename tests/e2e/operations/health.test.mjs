@@ -74,7 +74,7 @@ test('a healthy gateway shows its figures to callers on this host', async () => 
     assert.ok(Date.now() - Date.parse(since) < 600_000, since);
     assert.deepEqual(now.issuers.map(({ provider, issuer: url, failures }) => [provider, url, failures]), [['corp', issuer.url, 0]]);
     assert.deepEqual([now.audit.dropped, now.audit.write_errors, now.audit.failing, now.audit.room > 0], [0, 0, false, true]);
-    assert.deepEqual(now.servers, { up: 1, down: 0, starting: 0, idle: 0 });
+    assert.deepEqual(now.servers, { up: 1, down: 0, starting: 0, idle: 0, circuit_open: 0 });
     assert.equal(now.sessions.open, 1);
     assert.deepEqual(Object.keys(now.loop), ['stalls', 'longest_ms']);
     assert.equal(now.loop.stalls > 0, now.loop.longest_ms > 20);

@@ -1,4 +1,5 @@
 // Tests option tables: every type, bounds, errors that name file and path, expansion of variables, and showing.
+#include "base/option_compare.h"
 #include "option.h"
 #include "unit.h"
 
@@ -11,7 +12,7 @@ struct inner {
 
 struct sample {
     bool flag;
-    int64_t number, size, wait;
+    int64_t number, size, wait, rest;
     char *text, *maybe;
     int mode;
     char **words;
@@ -36,6 +37,13 @@ static const struct option sample_rows[] = {
     {.name = "number", .type = OPTION_INT, .offset = AT(number), .fallback = "5", .min = 1, .max = 10},
     {.name = "size", .type = OPTION_SIZE, .offset = AT(size), .fallback = "\"1KiB\"", .min = 16, .max = 1 << 20},
     {.name = "wait", .type = OPTION_DURATION, .offset = AT(wait), .fallback = "2", .min = 100, .max = 60000},
+    {.name = "rest",
+     .type = OPTION_DURATION,
+     .offset = AT(rest),
+     .fallback = "\"slow\"",
+     .min = 1,
+     .max = 9000,
+     .choices = modes},
     {.name = "text", .type = OPTION_STRING, .offset = AT(text)},
     {.name = "maybe", .type = OPTION_STRING_OR_FALSE, .offset = AT(maybe)},
     {.name = "mode", .type = OPTION_ENUM, .offset = AT(mode), .fallback = "\"slow\"", .choices = modes},
@@ -82,6 +90,7 @@ static void absent_options_have_their_defaults(void **state)
     assert_int_equal(s.number, 5);
     assert_int_equal(s.size, 1024);
     assert_int_equal(s.wait, 2000);
+    assert_int_equal(s.rest, -2);
     assert_int_equal(s.mode, 1);
     assert_int_equal(s.one.level, 3);
     assert_null(s.text);
@@ -96,7 +105,8 @@ static void every_type_of_option_is_read(void **state)
     (void)state;
     struct sample s;
     struct err err;
-    assert_true(parse("{\"flag\":false,\"number\":10,\"size\":\"64KiB\",\"wait\":\"1m\",\"text\":\"t\",\"maybe\":false,"
+    assert_true(parse("{\"flag\":false,\"number\":10,\"size\":\"64KiB\",\"wait\":\"1m\",\"rest\":\"2s\",\"text\":\"t\","
+                      "\"maybe\":false,"
                       "\"mode\":\"fast\",\"words\":[\"a\",\"\"],\"pairs\":{\"A\":\"1\",\"B\":\"2\"},"
                       "\"one\":{\"level\":4},\"many\":[{},{\"level\":5}],\"named\":{\"x\":{\"level\":6}}}",
                       &s, &err));
@@ -104,6 +114,7 @@ static void every_type_of_option_is_read(void **state)
     assert_int_equal(s.number, 10);
     assert_int_equal(s.size, 65536);
     assert_int_equal(s.wait, 60000);
+    assert_int_equal(s.rest, 2000);
     assert_string_equal(s.text, "t");
     assert_string_equal(s.maybe, "");
     assert_int_equal(s.mode, 2);
@@ -136,6 +147,9 @@ static const struct wrong_row {
     {"{\"number\":1.5}", "f.json: /number:", "a whole number"},
     {"{\"number\":\"5\"}", "f.json: /number:", "a whole number"},
     {"{\"number\":7}", "f.json: /number:", "not 7"},
+    {"{\"rest\":\"never\"}", "f.json: /rest:", "or \"off\", or \"slow\", or \"fast\""},
+    {"{\"rest\":-1}", "f.json: /rest:", "a duration"},
+    {"{\"rest\":10}", "f.json: /rest:", "between 1 and 9000 ms"},
     {"{\"size\":15}", "f.json: /size:", "between 16 and 1048576 bytes"},
     {"{\"size\":\"2MiB\"}", "f.json: /size:", "between 16 and 1048576 bytes"},
     {"{\"size\":\"1e15GiB\"}", "f.json: /size:", "must be"},
@@ -340,6 +354,64 @@ static void shown_options_parse_to_the_same_values(void **state)
     option_release(&sample_table, &second);
 }
 
+// Objects of which no two are equal, each beside one that is easily taken for it.
+static const char *const different[] = {
+    "{}",
+    "{\"flag\":false}",
+    "{\"number\":6}",
+    "{\"size\":2048}",
+    "{\"wait\":3}",
+    "{\"rest\":\"off\"}",
+    "{\"text\":\"\"}",
+    "{\"text\":\"a\"}",
+    "{\"maybe\":\"a\"}",
+    "{\"text\":\"1:a,\"}",
+    "{\"mode\":\"fast\"}",
+    "{\"words\":[]}",
+    "{\"words\":[\"a\",\"b\"]}",
+    "{\"words\":[\"ab\"]}",
+    "{\"words\":[\"a,1:b\"]}",
+    "{\"pairs\":{\"A\":\"b\"}}",
+    "{\"pairs\":{\"Ab\":\"\"}}",
+    "{\"one\":{\"level\":4}}",
+    "{\"many\":[]}",
+    "{\"many\":[{}]}",
+    "{\"many\":[{},{}]}",
+    "{\"many\":[{\"level\":4}]}",
+    "{\"named\":{\"x\":{}}}",
+    "{\"named\":{\"y\":{}}}",
+    "{\"password\":\"one\"}",
+    "{\"password\":\"two\"}",
+    "{\"hidden\":{\"A\":\"one\"}}",
+    "{\"hidden\":{\"A\":\"two\"}}",
+};
+
+static void put_bytes(const char *text, struct buf *out, struct sample *sample)
+{
+    struct err err;
+    assert_row(parse(text, sample, &err), err.detail);
+    option_compare_put(&sample_table, sample, out);
+}
+
+static void the_bytes_of_two_objects_are_equal_if_the_objects_are(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(different); i++)
+        for (size_t k = 0; k < COUNT(different); k++) {
+            struct sample one, other;
+            struct buf bytes = {0}, others = {0};
+            put_bytes(different[i], &bytes, &one);
+            put_bytes(different[k], &others, &other);
+            bool equal = option_compare_equal(&sample_table, &one, &other);
+            assert_row(equal == (i == k), different[i]);
+            assert_row(span_equal(buf_span(&bytes), buf_span(&others)) == equal, different[i]);
+            buf_release(&bytes);
+            buf_release(&others);
+            option_release(&sample_table, &one);
+            option_release(&sample_table, &other);
+        }
+}
+
 static void the_schema_names_every_option(void **state)
 {
     (void)state;
@@ -362,6 +434,7 @@ int main(void)
         cmocka_unit_test(the_nearest_known_name_is_suggested),
         cmocka_unit_test(secret_options_are_never_shown),
         cmocka_unit_test(shown_options_parse_to_the_same_values),
+        cmocka_unit_test(the_bytes_of_two_objects_are_equal_if_the_objects_are),
         cmocka_unit_test(the_schema_names_every_option),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

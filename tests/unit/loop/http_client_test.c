@@ -670,6 +670,32 @@ static void a_transfer_outlives_its_target(void **state)
     buf_release(&caller.heard);
 }
 
+struct last_words {
+    struct loop_task task;
+    struct caller *caller;
+};
+
+static void give_up(struct loop_task *task)
+{
+    struct last_words *last = task->arg;
+    http_transfer_cancel(last->caller->transfer);
+    http_target_free(target);
+    target = NULL;
+    loop_stop(loop);
+}
+
+// After the connection was begun, before libcurl has done anything about it.
+static void a_target_may_be_freed_in_the_turn_in_which_its_connection_begins(void **state)
+{
+    (void)state;
+    struct caller caller = {0};
+    struct last_words last = {.task = {.run = give_up, .arg = &last}, .caller = &caller};
+    start(&caller, SPAN("{}"), 0);
+    loop_task_put(loop, &last.task);
+    loop_run(loop);
+    assert_int_equal(caller.heard.len, 0);
+}
+
 static const struct url_row {
     const char *url;
     bool valid;
@@ -715,6 +741,7 @@ int main(void)
         test(a_cancelled_transfer_is_not_called_back),
         test(a_transfer_whose_body_is_refused_ends),
         test(a_transfer_outlives_its_target),
+        test(a_target_may_be_freed_in_the_turn_in_which_its_connection_begins),
         cmocka_unit_test(usable_urls_are_those_of_the_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

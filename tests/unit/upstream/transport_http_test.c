@@ -275,6 +275,58 @@ static void a_request_that_is_also_refused_in_the_new_session_fails(void **state
     web_tear_down(&web);
 }
 
+// Opens the standalone stream each time, and sends nothing on it.
+static void answer_idle(struct web *web, int fd, struct span head, struct span body)
+{
+    if (!web_has(head, "GET ")) {
+        (void)shakes_hands(web, fd, head, body);
+        return;
+    }
+    web_put(fd, WEB_STREAM_HEAD, 0);
+    if (++web->step == 2)
+        loop_stop(web->loop);
+}
+
+static void an_idle_standalone_stream_is_opened_again(void **state)
+{
+    (void)state;
+    struct web web;
+    web_set_up(&web, SERVER_HTTP, MAX, answer_idle);
+    web.server.idle_stream_timeout_ms = 50;
+    web_make_ready(&web);
+    while (web.step < 2)
+        loop_run(web.loop);
+    assert_int_equal(upstream_state(web.upstream), UPSTREAM_READY);
+    web_tear_down(&web);
+}
+
+static void a_server_that_accepts_no_connection_fails_after_connect_timeout(void **state)
+{
+    (void)state;
+    struct web web;
+    struct web_ask ask;
+    unsigned port;
+    int full = listen_on_loopback(&port), filler[2];
+    assert_int_equal(listen(full, 0), 0);  // one connection fits into the queue
+    struct sockaddr_in name = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (size_t i = 0; i < COUNT(filler); i++) {
+        filler[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)connect(filler[i], (struct sockaddr *)&name, sizeof name);
+    }
+    web_set_up(&web, SERVER_HTTP, MAX, answer_idle);
+    snprintf(web.url, sizeof web.url, "http://127.0.0.1:%u/mcp", port);
+    web.server.connect_timeout_ms = 200;
+    int64_t began_ms = loop_now(web.loop);
+    web_call(&web, &ask);
+    assert_int_equal(ask.failure, ERR_UNAVAILABLE);
+    assert_in_range(loop_now(web.loop) - began_ms, 200, 10000);  // the other limits are 15 s
+    web_tear_down(&web);
+    for (size_t i = 0; i < COUNT(filler); i++)
+        close(filler[i]);
+    close(full);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +339,8 @@ int main(void)
         cmocka_unit_test(a_stream_that_ends_after_an_event_id_is_resumed),
         cmocka_unit_test(the_retry_after_of_a_response_reaches_the_reply),
         cmocka_unit_test(a_request_is_sent_again_when_the_server_forgot_the_session),
+        cmocka_unit_test(an_idle_standalone_stream_is_opened_again),
+        cmocka_unit_test(a_server_that_accepts_no_connection_fails_after_connect_timeout),
         cmocka_unit_test(a_request_that_is_also_refused_in_the_new_session_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

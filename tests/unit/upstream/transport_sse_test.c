@@ -183,6 +183,29 @@ static void the_retry_after_of_the_stream_delays_the_next_attempt(void **state)
     web_tear_down(&web);
 }
 
+// Answers pings, but not those after the third.
+static void answer_pings(struct web *web, int fd, struct span head, struct span body)
+{
+    if (!shakes_hands(web, fd, head, body) && ++web->step <= 3)
+        web_put(web->stream, "data: " WEB_RESULT "\n\n", web_id(body));
+}
+
+static void a_server_whose_stream_is_idle_gets_pings_and_is_lost_if_it_does_not_answer(void **state)
+{
+    (void)state;
+    struct web web;
+    web_set_up(&web, SERVER_SSE, MAX, answer_pings);
+    web.server.idle_stream_timeout_ms = 50;
+    web.server.timeout_ms = 1000;
+    web_make_ready(&web);
+    web.stop_down = true;
+    while (upstream_state(web.upstream) == UPSTREAM_READY)
+        loop_run(web.loop);
+    assert_true(web.step > 3);
+    assert_contains(upstream_problem(web.upstream), "a ping was not answered");
+    web_tear_down(&web);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +215,7 @@ int main(void)
         cmocka_unit_test(a_stream_continues_after_an_event_above_the_maximum),
         cmocka_unit_test(the_end_of_the_stream_ends_the_connection_to_the_server),
         cmocka_unit_test(the_retry_after_of_a_post_reaches_its_reply),
+        cmocka_unit_test(a_server_whose_stream_is_idle_gets_pings_and_is_lost_if_it_does_not_answer),
         cmocka_unit_test(the_retry_after_of_the_stream_delays_the_next_attempt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -198,7 +198,8 @@ static inline void web_set_up(struct web *web, int type, size_t max_message,
                                   .url = web->url,
                                   .timeout_ms = 15000,
                                   .max_timeout_ms = 15000,
-                                  .start_timeout_ms = 15000};
+                                  .start_timeout_ms = 15000,
+                                  .connect_timeout_ms = 15000};
     web->patience = (struct loop_timer){.on_due = web_on_impatient};
     loop_timer_set(web->loop, &web->patience, WEB_WAIT_MS);
     web->upstream = upstream_new(&(struct upstream_spec){.loop = web->loop,

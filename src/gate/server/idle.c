@@ -1,0 +1,119 @@
+// Owns ending servers that are not used: how often each is used, what still needs it, and how long it may be idle.
+//
+// A server that rests is started again by the next call, and its lists stay. How long it may be idle follows from how often it is used: the
+// average interval between its requests, in which recent ones count more, is kept in the catalogue cache.
+//
+// A server has state (a browser, a memory), so a session that has called it keeps it as long as the session lasts. So do calls,
+// subscriptions, open questions and tasks. Guarded by tests/e2e/servers/idle.test.mjs and tests/unit/gate/server/idle_test.c.
+#include "base/log.h"
+#include "base/scan.h"
+#include "room.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define MINUTE_MS 60000
+#define HOUR_MS ((int64_t)60 * MINUTE_MS)
+#define TASK_MAX_MS (24 * HOUR_MS)  // of a task whose server does not limit it
+#define INTERVAL_MAX_MS (24 * HOUR_MS)
+#define RECENT_PART 4  // of the average is the last interval
+#define RESTING_MAX 8
+
+// ---- how long -------------------------------------------------------------------------------
+
+static int64_t find_adaptive(const struct server *server, int64_t interval_ms, bool used)
+{
+    if (!interval_ms && !used)
+        return server->max_idle_timeout_ms;  // since its start: it may be about to be used
+    if (!interval_ms || interval_ms > HOUR_MS / 5)
+        return MINUTE_MS;
+    return interval_ms < HOUR_MS / 20 ? 5 * MINUTE_MS : 3 * MINUTE_MS;
+}
+
+int64_t idle_limit(const struct server *server, int64_t interval_ms, bool used)
+{
+    if (server->eager || server->idle_timeout_ms == SERVER_IDLE_NEVER)
+        return INT64_MAX;
+    if (server->idle_timeout_ms != SERVER_IDLE_ADAPTIVE)
+        return server->idle_timeout_ms;
+    int64_t limit = find_adaptive(server, interval_ms, used);
+    if (limit < server->min_idle_timeout_ms)
+        return server->min_idle_timeout_ms;
+    return limit < server->max_idle_timeout_ms ? limit : server->max_idle_timeout_ms;
+}
+
+// ---- use ------------------------------------------------------------------------------------
+
+void idle_note_call(struct call *call)
+{
+    struct link_usage *usage = &call->link->usage;
+    int64_t now = loop_now(call->gate->loop), since = now - usage->asked_ms;
+    if (usage->asked_ms && since > INTERVAL_MAX_MS)
+        since = INTERVAL_MAX_MS;
+    if (usage->asked_ms)
+        usage->interval_ms += usage->interval_ms ? (since - usage->interval_ms) / RECENT_PART : since;
+    usage->asked_ms = now;
+    usage->unsaved = true;
+    (void)map_put(&usage->callers, span_of(call->session->id), call->link);
+}
+
+void idle_note_task(struct link *link, struct span task)
+{
+    struct span raw;
+    int64_t ttl = scan_find(task, "ttl", &raw) && scan_is_number(raw) ? strtoll(raw.at, NULL, 10) : TASK_MAX_MS;
+    int64_t until = loop_now(link->gate->loop) + (ttl > 0 && ttl < TASK_MAX_MS ? ttl : TASK_MAX_MS);
+    if (until > link->usage.tasks_until_ms)
+        link->usage.tasks_until_ms = until;
+}
+
+void idle_session_ends(struct link *link, const struct session *session)
+{
+    (void)map_remove(&link->usage.callers, span_of(session->id));
+}
+
+static bool is_needed(const struct link *link)
+{
+    const struct link_usage *usage = &link->usage;
+    return usage->callers.count || link->asks.count || link->watched.count || link->caller_tasks.count ||
+           !list_empty(&link->calls) || !list_empty(&link->task_calls) || !list_empty(&link->fan_outs) ||
+           loop_now(link->gate->loop) < usage->tasks_until_ms || source_is_busy(link->source);
+}
+
+// ---- resting --------------------------------------------------------------------------------
+
+static void rest(struct link *link, int64_t idle_ms)
+{
+    log_info("server rests: not used", LOG_STR("server", upstream_server(link->upstream)->name),
+             LOG_INT("idle_s", idle_ms / 1000));
+    kept_save(link);
+    link->usage.resting = true;
+    upstream_rest(link->upstream, link->gate->config->timeouts.shutdown_ms);
+}
+
+static size_t count_resting(const struct gate *gate)
+{
+    size_t count = 0;
+    void *value;
+    for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);)
+        count += upstream_state(((const struct link *)value)->upstream) == UPSTREAM_RESTING;
+    return count;
+}
+
+void idle_sweep(struct gate *gate)
+{
+    int64_t now = loop_now(gate->loop);
+    size_t resting = count_resting(gate);
+    void *value;
+    for (size_t at = 0; resting < RESTING_MAX && map_next(&gate->links, &at, NULL, &value);) {
+        struct link *link = value;
+        const struct server *server = upstream_server(link->upstream);
+        if (upstream_state(link->upstream) != UPSTREAM_READY)
+            continue;
+        if (is_needed(link))
+            link->usage.needed_ms = now;
+        int64_t idle_ms = now - link->usage.needed_ms;
+        if (idle_ms < idle_limit(server, link->usage.interval_ms, link->usage.asked_ms != 0))
+            continue;
+        resting++;
+        rest(link, idle_ms);
+    }
+}

@@ -1,0 +1,294 @@
+// Owns what is kept of servers in the catalogue cache: finding it for a new link, refreshing it in the background, saving and
+// forgetting it.
+//
+// A link begins with a lookup, and callers wait until it has ended (source_await_kept). What is found counts as listed: no server is
+// started for it until a call needs one, or the entry is older than catalogue.fresh. Then some caller must have asked for the
+// lists, and at most RENEWALS servers are refreshed at a time.
+//
+// Nothing of one user reaches another: an entry of a server with isolation `user` is found by that user alone, and sealed with a
+// key that the vault keeps. Without a store of grants, entries of users are not kept. With isolation `session` nothing is.
+// Where the server is used with a grant, the entry belongs to the login that it was fetched with: after a logout, or a login to
+// another account, it is not used, whoever deleted the grant. Guarded by tests/e2e/servers/kept.test.mjs.
+#include "auth/access/access.h"
+#include "auth/grant/vault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/option_compare.h"
+#include "base/secret.h"
+#include "room.h"
+#include <stdlib.h>
+
+#define RENEWALS 4
+#define SAVE_PAUSE_MS 10000  // of one link, however often its lists change
+#define SPACE "catalogue"
+
+static struct link *link_at(struct list *node) { return list_entry(node, struct link, kept.node); }
+
+// ---- names ----------------------------------------------------------------------------------
+
+static bool seal(const unsigned char *key, struct span name, struct span plain, struct buf *out)
+{
+    return vault_seal_with(key, (struct record_name){SPACE, name}, plain, out);
+}
+
+static bool unseal(const unsigned char *key, struct span name, struct span sealed, struct buf *out)
+{
+    return vault_unseal_with(key, (struct record_name){SPACE, name}, sealed, out);
+}
+
+// All that an entry is found by.
+struct kept_name {
+    struct buf configuration;
+    struct catalogue_sealing sealing;
+    struct catalogue_name name;
+};
+
+static void name_open(const struct gate *gate, const char *tenant, const struct server *server, const char *user,
+                      struct kept_name *out)
+{
+    *out = (struct kept_name){.sealing = {seal, unseal, {0}}};
+    if (gate->tokens) {  // so that the file alone does not allow guessing what is in the configuration
+        buf_put(&out->configuration, grant_store_key(gate->tokens), VAULT_KEY_BYTES);
+        secret_mac(grant_store_key(gate->tokens), VAULT_KEY_BYTES, span_of(SPACE), out->sealing.key);
+    }
+    buf_put_text(&out->configuration, link_capabilities);
+    option_compare_put(&server_options, server, &out->configuration);
+    out->name = (struct catalogue_name){.tenant = tenant,
+                                        .server = server->name,
+                                        .user = user,
+                                        .configuration = buf_span(&out->configuration),
+                                        .sealing = user ? &out->sealing : NULL};
+}
+
+static void name_close(struct kept_name *name)
+{
+    secret_wipe(&name->sealing, sizeof name->sealing);
+    buf_wipe(&name->configuration);
+}
+
+static void name_link(const struct link *link, struct kept_name *out)
+{
+    name_open(link->gate, link->tenant->name, upstream_server(link->upstream), link->kept.user, out);
+}
+
+// ---- finding --------------------------------------------------------------------------------
+
+static bool is_kept(const struct link *link)
+{
+    const struct gate *gate = link->gate;
+    return gate->catalogue && upstream_server(link->upstream)->isolation != SERVER_PER_SESSION &&
+           (!link->kept.user || gate->tokens);
+}
+
+// The server shows what the account of a grant may see.
+static bool is_bound(const struct link *link)
+{
+    int mode = upstream_server(link->upstream)->auth.mode;
+    return mode == ACCESS_SHARED || mode == ACCESS_USER;
+}
+
+static void restore(struct link *link, struct span text)
+{
+    struct link_kept *kept = &link->kept;
+    int64_t fresh_ms = link->gate->config->catalogue.fresh_ms;
+    int64_t left_ms = kept->find.age_ms < fresh_ms ? fresh_ms - kept->find.age_ms : 0;
+    kept->renew_at_ms = loop_now(link->gate->loop) + left_ms;
+    if (source_restore(link->source, text))
+        log_info("server restored from the catalogue cache", LOG_STR("server", upstream_server(link->upstream)->name),
+                 LOG_INT("fresh_for_s", left_ms / 1000));
+}
+
+static void forget_link(struct link *link)
+{
+    const char *server = upstream_server(link->upstream)->name;
+    link->kept.unsaved = link->kept.saved = false;
+    if (is_kept(link))
+        catalogue_forget_user(link->gate->catalogue, link->tenant->name, server, link->kept.user);
+}
+
+static void on_found(struct catalogue_find *find)
+{
+    struct link *link = find->arg;
+    struct buf text = find->text;
+    find->text = (struct buf){0};
+    if (text.len && is_bound(link) && find->facts.login != link->kept.login) {
+        forget_link(link);
+        buf_clear(&text);
+    }
+    if (text.len && !link->usage.interval_ms)
+        link->usage.interval_ms = find->facts.interval_ms;
+    restore(link, buf_span(&text));
+    buf_wipe(&text);
+}
+
+static void look_up(struct link *link)
+{
+    struct kept_name name;
+    name_link(link, &name);
+    if (!catalogue_find_start(link->gate->catalogue, &name.name, &link->kept.find))
+        restore(link, (struct span){0});
+    name_close(&name);
+}
+
+// Which login the user has at this server now; none: nothing that was kept is used.
+static void on_grants(struct grant_request *request)
+{
+    struct link *link = request->arg;
+    const struct grant *grant = request->answer == GRANT_STORE_DONE
+                                    ? access_pick(request->grants, request->count, upstream_server(link->upstream)->url)
+                                    : NULL;
+    link->kept.login = grant && !grant->is.dead_at ? grant->is.login : 0;
+    if (link->kept.login) {
+        look_up(link);
+        return;
+    }
+    forget_link(link);
+    restore(link, (struct span){0});
+}
+
+void kept_begin(struct link *link, const struct identity *who)
+{
+    struct link_kept *kept = &link->kept;
+    if (upstream_server(link->upstream)->isolation == SERVER_PER_USER)
+        kept->user = grant_user(who);
+    if (!is_kept(link))
+        return;
+    kept->find = (struct catalogue_find){.done = on_found, .arg = link};
+    kept->grants = (struct grant_request){.on_done = on_grants, .arg = link};
+    source_await_kept(link->source);
+    if (!is_bound(link)) {
+        look_up(link);
+        return;
+    }
+    struct grant_filter filter = {link->tenant->name, kept->user ? kept->user : ACCESS_SHARED_USER, NULL};
+    grant_store_list(link->gate->tokens, &filter, &kept->grants);
+}
+
+// ---- saving and refreshing ------------------------------------------------------------------
+
+void kept_note(struct link *link, unsigned kinds)
+{
+    bool wanted;
+    if (!is_kept(link))
+        return;
+    link->kept.unsaved |= !source_is_restored(link->source, &wanted) && (kinds || !link->kept.saved);
+    if (!list_linked(&link->kept.node))
+        list_append(&link->gate->kept, &link->kept.node);
+}
+
+static void save(struct link *link)
+{
+    struct buf text = {.max = CATALOGUE_ENTRY_MAX};
+    struct kept_name name;
+    int64_t login = link->access ? access_login(link->access) : 0;
+    bool known = login || !is_bound(link);
+    if (!known || !source_save(link->source, &text) || text.overflow) {
+        buf_release(&text);
+        return;
+    }
+    name_link(link, &name);
+    struct catalogue_facts facts = {login, link->usage.interval_ms};
+    catalogue_put(link->gate->catalogue, &name.name, &facts, &text);
+    name_close(&name);
+    link->kept.saved = true;
+    link->kept.unsaved = link->usage.unsaved = false;
+    link->kept.save_after_ms = loop_now(link->gate->loop) + SAVE_PAUSE_MS;
+}
+
+void kept_save(struct link *link)
+{
+    if (is_kept(link) && (link->kept.unsaved || link->usage.unsaved))
+        save(link);
+}
+
+static bool is_due(const struct link *link)
+{
+    bool wanted;
+    return source_is_restored(link->source, &wanted) && wanted && upstream_state(link->upstream) == UPSTREAM_DOWN &&
+           loop_now(link->gate->loop) >= link->kept.renew_at_ms;
+}
+
+static struct link *find_due(const struct gate *gate)
+{
+    list_each(node, &gate->kept)
+        if (is_due(link_at(node)))
+            return link_at(node);
+    return NULL;
+}
+
+static size_t count_busy(const struct gate *gate)
+{
+    size_t busy = 0;
+    bool wanted;
+    list_each(node, &gate->kept)
+        busy += source_is_restored(link_at(node)->source, &wanted) && source_is_busy(link_at(node)->source);
+    return busy;
+}
+
+void kept_sweep(struct gate *gate)
+{
+    bool wanted;
+    list_each(node, &gate->kept) {
+        struct link *link = link_at(node);
+        if (link->kept.unsaved && loop_now(gate->loop) >= link->kept.save_after_ms)
+            save(link);
+        if (!link->kept.unsaved && !source_is_restored(link->source, &wanted))
+            list_remove(node);
+    }
+    struct link *due;
+    for (size_t busy = count_busy(gate); busy < RENEWALS && (due = find_due(gate)); busy++)
+        source_renew(due->source);  // which may close links
+}
+
+// ---- forgetting -----------------------------------------------------------------------------
+
+void kept_end(struct link *link)
+{
+    kept_save(link);
+    list_remove(&link->kept.node);
+    catalogue_find_cancel(&link->kept.find);
+    grant_request_release(&link->kept.grants);
+    free(link->kept.user);
+    link->kept.user = NULL;
+}
+
+void kept_forget_link(struct link *link) { forget_link(link); }
+
+void kept_forget_user(struct gate *gate, const struct identity *who, const char *server)
+{
+    if (!gate->catalogue)
+        return;
+    char *user = grant_user(who);
+    void *value;
+    for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);) {
+        struct link *link = value;
+        if (link->kept.user && strcmp(link->kept.user, user) == 0 && strcmp(link->tenant->name, who->tenant) == 0 &&
+            (!server || strcmp(upstream_server(link->upstream)->name, server) == 0))
+            link->kept.unsaved = link->kept.saved = false;
+    }
+    catalogue_forget_user(gate->catalogue, who->tenant, server, user);
+    free(user);
+}
+
+static void forget_changed(const struct gate *gate, const char *tenant, const struct option_items *old,
+                           const struct option_items *now)
+{
+    const struct server *servers = old->at;
+    for (size_t i = 0; i < old->count; i++) {
+        const struct server *same = now ? server_find(now, span_of(servers[i].name)) : NULL;
+        struct kept_name name;
+        if (same && option_compare_equal(&server_options, &servers[i], same))
+            continue;
+        name_open(gate, tenant, &servers[i], NULL, &name);
+        catalogue_forget_server(gate->catalogue, &name.name);
+        name_close(&name);
+    }
+}
+
+void kept_forget_changed(const struct gate *gate, const struct config *old)
+{
+    for (size_t i = 0; gate->catalogue && i <= old->tenants.count; i++) {
+        const char *tenant = config_tenant_name(old, i);
+        forget_changed(gate, tenant, config_tenant_servers(old, i), config_tenant_find(gate->config, tenant));
+    }
+}

@@ -1,0 +1,500 @@
+// Owns the catalogue cache: its file, its worker, and the bound on its size.
+//
+//     entry (tenant, server, user, digest) → value
+//         user     HMAC of the user, empty for everybody's
+//         digest   HMAC of the server's configuration
+//         mac      HMAC of all the others: a row that was changed or moved is dropped
+//
+// The key of the HMACs is in the file. Callers add a secret from elsewhere to the configuration if they have one, so that a copy
+// of the file does not allow guessing the secrets in it.
+//
+// Nothing here is worth an error for a caller: an entry that cannot be read is not there, one that cannot be written is logged. After
+// the first error of SQLite the file is left alone until the next start, which replaces it if it is damaged.
+// Guarded by tests/unit/store/catalogue_test.c.
+#include "store/catalogue.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/scan.h"
+#include "base/secret.h"
+#include "loop/offload.h"
+#include "store/db.h"
+#include "store/state.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define JOBS_MAX 1024
+#define TOTAL_MAX ((int64_t)256 << 20)
+#define UNUSED_MAX_MS (90LL * 86400 * 1000)
+#define SEALING_MAX 64  // that sealing may add
+
+#define STATEMENTS(X)                                                                                               \
+    X(GET,                                                                                                          \
+      "SELECT login,interval,updated,mac,value FROM entry WHERE tenant=?1 AND server=?2 AND user=?3 AND digest=?4") \
+    X(USE, "UPDATE entry SET used=?5 WHERE tenant=?1 AND server=?2 AND user=?3 AND digest=?4")                      \
+    X(PUT, "INSERT OR REPLACE INTO entry(tenant,server,user,digest,used,login,interval,updated,mac,value) "         \
+           "VALUES(?1,?2,?3,?4,?5,?6,?7,?5,?8,?9)")                                                                 \
+    X(DROP, "DELETE FROM entry WHERE tenant=?1 AND server=?2 AND user=?3 AND digest=?4")                            \
+    X(FORGET_USER, "DELETE FROM entry WHERE tenant=?1 AND (server=?2 OR ?2='') AND user=?3")                        \
+    X(FORGET_SERVER, "DELETE FROM entry WHERE tenant=?1 AND server=?2 AND digest=?4")                               \
+    X(TOTAL, "SELECT COALESCE(SUM(LENGTH(value)),0) FROM entry")                                                    \
+    X(OLDEST, "DELETE FROM entry WHERE rowid=(SELECT rowid FROM entry ORDER BY used,rowid LIMIT 1)")
+
+enum entry_statement {
+#define X(name, sql) SQL_##name,
+    STATEMENTS(X)
+#undef X
+        SQL_COUNT_OF_ALL
+};
+
+static const char *const sql_of[] = {
+#define X(name, sql) sql,
+    STATEMENTS(X)
+#undef X
+};
+
+static const struct db_kind kind = {
+    .what = "a catalogue cache of postern",
+    .if_lost = "nothing else is lost: delete it",
+    .application = 0x506f7363,
+    .version = 1,
+    .readable = 1,
+    .settings = "PRAGMA synchronous=NORMAL;PRAGMA journal_size_limit=16777216",
+    .tables = "CREATE TABLE entry(tenant TEXT NOT NULL,server TEXT NOT NULL,user BLOB NOT NULL,digest BLOB NOT NULL,"
+              "used INTEGER NOT NULL,login INTEGER NOT NULL,interval INTEGER NOT NULL,updated INTEGER NOT NULL,mac "
+              "BLOB NOT NULL,"
+              "value BLOB NOT NULL,UNIQUE(tenant,server,user,digest)) STRICT;"
+              "CREATE TABLE secret(id INTEGER PRIMARY KEY CHECK(id=1),key BLOB NOT NULL) STRICT;"
+              "INSERT INTO secret VALUES(1,randomblob(32))",
+};
+
+struct catalogue {
+    struct db db;
+    sqlite3_stmt *statements[SQL_COUNT_OF_ALL];
+    unsigned char key[CATALOGUE_KEY_BYTES];
+    struct offload *pool;
+    int64_t total_max;
+    bool broken;  // of the worker
+};
+
+// One piece of work on the file. It belongs to the pool until `done`.
+struct catalogue_work {
+    struct offload_job job;
+    struct catalogue *catalogue;
+    void (*run)(struct catalogue_work *work);
+    struct catalogue_find *find;  // NULL: nobody waits for it
+    char *tenant, *server;
+    unsigned char user[SECRET_MAC_BYTES], digest[SECRET_MAC_BYTES];
+    size_t user_len;
+    struct catalogue_sealing sealing;
+    bool sealed;
+    struct catalogue_facts facts;
+    int64_t updated_ms;
+    struct buf text;
+};
+
+#define AT(member) offsetof(struct catalogue_config, member)
+static const struct option rows[] = {
+    {.name = "path",
+     .type = OPTION_STRING_OR_FALSE,
+     .offset = AT(path),
+     .fixed = true,
+     .help = "The file (SQLite); catalogue.db in `$POSTERN_STATE`, `$XDG_STATE_HOME/postern` or "
+             "`~/.local/state/postern` if absent. false: nothing is kept, and servers start with the first session."},
+    {.name = "fresh",
+     .type = OPTION_DURATION,
+     .offset = AT(fresh_ms),
+     .fallback = "3600",
+     .min = 0,
+     .max = 2592000000,
+     .help = "A server whose lists were fetched less than this ago is not started just to fetch them again."},
+    {0},
+};
+#undef AT
+
+const struct option_table catalogue_options = {"Catalogue cache (catalogue)", sizeof(struct catalogue_config), rows,
+                                               NULL};
+
+// ---- opening --------------------------------------------------------------------------------
+
+static bool read_key(struct catalogue *catalogue, struct err *err)
+{
+    sqlite3_stmt *select = db_prepare(&catalogue->db, "SELECT key FROM secret", err);
+    bool row = select && sqlite3_step(select) == SQLITE_ROW;
+    bool ok = row && sqlite3_column_bytes(select, 0) == sizeof catalogue->key;
+    if (ok)
+        memcpy(catalogue->key, sqlite3_column_blob(select, 0), sizeof catalogue->key);
+    else if (select)
+        ok = db_fail(&catalogue->db, err);
+    catalogue->db.damaged |= row && !ok;
+    sqlite3_finalize(select);
+    return ok;
+}
+
+static bool prepare(struct catalogue *catalogue, struct err *err)
+{
+    for (size_t i = 0; i < SQL_COUNT_OF_ALL; i++)
+        if (!(catalogue->statements[i] = db_prepare(&catalogue->db, sql_of[i], err)))
+            return false;
+    return true;
+}
+
+static void close_file(struct catalogue *catalogue)
+{
+    for (size_t i = 0; i < SQL_COUNT_OF_ALL; i++)
+        sqlite3_finalize(catalogue->statements[i]);
+    memset(catalogue->statements, 0, sizeof catalogue->statements);
+    db_close(&catalogue->db);
+}
+
+static bool drop_unused(struct catalogue *catalogue, int64_t unused_max, struct err *err)
+{
+    char sql[96];
+    snprintf(sql, sizeof sql, "DELETE FROM entry WHERE used<%lld",
+             (long long)(clock_wall_ms() - (unused_max ? unused_max : UNUSED_MAX_MS)));
+    return db_run(&catalogue->db, sql, err);
+}
+
+static bool open_file(struct catalogue *catalogue, const struct catalogue_config *config, struct err *err)
+{
+    char *path = state_path(config->path, "catalogue.db");
+    if (!config->path)
+        state_make_folders(path);
+    if (db_open(&catalogue->db, &kind, path, err) && read_key(catalogue, err) && prepare(catalogue, err) &&
+        drop_unused(catalogue, config->unused_max, err))
+        return true;
+    close_file(catalogue);
+    return false;
+}
+
+// It is kept under another name: a path in the configuration may be wrong.
+static void put_aside(const struct catalogue_config *config, const struct err *why)
+{
+    char *path = state_path(config->path, "catalogue.db");
+    struct buf aside = {0}, log = {0};
+    buf_printf(&aside, "%s.damaged", path);
+    buf_printf(&log, "%s-wal", path);
+    log_warn("catalogue cache damaged: making a new one", LOG_STR("path", path), LOG_STR("moved_to", buf_text(&aside)),
+             LOG_STR("detail", why->detail));
+    (void)!rename(path, buf_text(&aside));
+    (void)unlink(buf_text(&log));
+    buf_release(&aside);
+    buf_release(&log);
+    free(path);
+}
+
+struct catalogue *catalogue_open(struct loop *loop, const struct catalogue_config *config, struct err *err)
+{
+    struct catalogue *catalogue = mem_new(struct catalogue);
+    catalogue->total_max = config->total_max ? config->total_max : TOTAL_MAX;
+    bool open = open_file(catalogue, config, err);
+    if (!open && catalogue->db.damaged) {
+        put_aside(config, err);
+        open = open_file(catalogue, config, err);
+    }
+    if (open && (catalogue->pool = offload_new(loop, JOBS_MAX, err)))
+        return catalogue;
+    catalogue_close(catalogue);
+    return NULL;
+}
+
+void catalogue_close(struct catalogue *catalogue)
+{
+    if (!catalogue)
+        return;
+    offload_free(catalogue->pool);
+    close_file(catalogue);
+    secret_wipe(catalogue->key, sizeof catalogue->key);
+    free(catalogue);
+}
+
+// ---- on the worker --------------------------------------------------------------------------
+
+static struct span bytes_of(const unsigned char *bytes, size_t len) { return span_make((const char *)bytes, len); }
+
+static void bind_bytes(sqlite3_stmt *statement, int at, struct span bytes)
+{
+    sqlite3_bind_blob64(statement, at, bytes.len ? bytes.at : "", bytes.len, SQLITE_STATIC);
+}
+
+// What the entry is called, in one text.
+static void put_name(const struct catalogue_work *work, struct buf *out)
+{
+    buf_put(out, work->tenant, strlen(work->tenant) + 1);
+    buf_put(out, work->server, strlen(work->server) + 1);
+    buf_put(out, work->user, work->user_len);
+    buf_put(out, work->digest, sizeof work->digest);
+}
+
+static void find_mac(const struct catalogue_work *work, struct span value, unsigned char mac[SECRET_MAC_BYTES])
+{
+    struct buf message = {0};
+    put_name(work, &message);
+    buf_printf(&message, "%lld/%lld/%lld/", (long long)work->facts.login, (long long)work->facts.interval_ms,
+               (long long)work->updated_ms);
+    buf_put_span(&message, value);
+    secret_mac(work->catalogue->key, sizeof work->catalogue->key, buf_span(&message), mac);
+    buf_release(&message);
+}
+
+static sqlite3_stmt *bound(const struct catalogue_work *work, enum entry_statement which)
+{
+    sqlite3_stmt *statement = work->catalogue->statements[which];
+    sqlite3_bind_text(statement, 1, work->tenant, -1, SQLITE_STATIC);
+    sqlite3_bind_text(statement, 2, work->server, -1, SQLITE_STATIC);
+    bind_bytes(statement, 3, bytes_of(work->user, work->user_len));
+    bind_bytes(statement, 4, bytes_of(work->digest, sizeof work->digest));
+    return statement;
+}
+
+static void give_up(struct catalogue *catalogue)
+{
+    struct err err;
+    (void)db_fail(&catalogue->db, &err);
+    catalogue->broken = true;
+    log_warn("catalogue cache not used any more", LOG_STR("detail", err.detail));
+}
+
+// Runs a statement that has no rows, and resets it.
+static void change(struct catalogue *catalogue, sqlite3_stmt *statement)
+{
+    if (sqlite3_step(statement) != SQLITE_DONE)
+        give_up(catalogue);
+    sqlite3_reset(statement);
+    sqlite3_clear_bindings(statement);
+}
+
+static void mark_used(struct catalogue_work *work)
+{
+    sqlite3_stmt *update = bound(work, SQL_USE);
+    sqlite3_bind_int64(update, 5, clock_wall_ms());
+    change(work->catalogue, update);
+}
+
+static void drop(struct catalogue_work *work, const char *why)
+{
+    log_warn("catalogue entry damaged: dropped", LOG_STR("tenant", work->tenant), LOG_STR("server", work->server),
+             LOG_STR("detail", why));
+    buf_clear(&work->text);
+    change(work->catalogue, bound(work, SQL_DROP));
+}
+
+// The row as it is in the file; false: there is none.
+static bool read_row(struct catalogue_work *work, struct buf *value, unsigned char mac[SECRET_MAC_BYTES])
+{
+    sqlite3_stmt *select = bound(work, SQL_GET);
+    int got = sqlite3_step(select);
+    if (got == SQLITE_ROW) {
+        work->facts = (struct catalogue_facts){sqlite3_column_int64(select, 0), sqlite3_column_int64(select, 1)};
+        work->updated_ms = sqlite3_column_int64(select, 2);
+        if (sqlite3_column_bytes(select, 3) == SECRET_MAC_BYTES)
+            memcpy(mac, sqlite3_column_blob(select, 3), SECRET_MAC_BYTES);
+        if (sqlite3_column_bytes(select, 4) <= CATALOGUE_ENTRY_MAX + SEALING_MAX)
+            buf_put(value, sqlite3_column_blob(select, 4), (size_t)sqlite3_column_bytes(select, 4));
+    } else if (got != SQLITE_DONE) {
+        give_up(work->catalogue);
+    }
+    sqlite3_reset(select);
+    sqlite3_clear_bindings(select);
+    return got == SQLITE_ROW;
+}
+
+static bool open_value(struct catalogue_work *work, struct buf *value)
+{
+    struct buf name = {0};
+    if (!work->sealed) {
+        work->text = *value;
+        *value = (struct buf){0};
+        return true;
+    }
+    put_name(work, &name);
+    bool ok = work->sealing.unseal(work->sealing.key, buf_span(&name), buf_span(value), &work->text);
+    buf_release(&name);
+    return ok;
+}
+
+// Why the row is not to be trusted; NULL: it is what was put.
+static const char *find_damage(struct catalogue_work *work, struct buf *value, const unsigned char *mac)
+{
+    unsigned char expected[SECRET_MAC_BYTES];
+    struct span whole;
+    struct err err;
+    find_mac(work, buf_span(value), expected);
+    if (!secret_equal(mac, expected, sizeof expected))
+        return "it was changed, or moved from another place";
+    if (!open_value(work, value))
+        return "it does not open with the key of the vault";
+    return scan_document(buf_span(&work->text), false, &whole, &err) && scan_is_object(whole)
+               ? NULL
+               : "it is not a JSON object";
+}
+
+static void run_find(struct catalogue_work *work)
+{
+    struct buf value = {0};
+    unsigned char mac[SECRET_MAC_BYTES] = {0};
+    if (read_row(work, &value, mac)) {
+        const char *damage = find_damage(work, &value, mac);
+        if (damage)
+            drop(work, damage);
+        else
+            mark_used(work);
+    }
+    buf_release(&value);
+}
+
+static bool close_value(struct catalogue_work *work, struct buf *value)
+{
+    struct buf name = {0};
+    if (!work->sealed) {
+        buf_put_span(value, buf_span(&work->text));
+        return true;
+    }
+    put_name(work, &name);
+    bool ok = work->sealing.seal(work->sealing.key, buf_span(&name), buf_span(&work->text), value);
+    buf_release(&name);
+    return ok;
+}
+
+static int64_t find_total(struct catalogue *catalogue)
+{
+    sqlite3_stmt *select = catalogue->statements[SQL_TOTAL];
+    int64_t total = 0;
+    if (sqlite3_step(select) == SQLITE_ROW)
+        total = sqlite3_column_int64(select, 0);
+    sqlite3_reset(select);
+    return total;
+}
+
+static void make_room(struct catalogue *catalogue)
+{
+    while (!catalogue->broken && find_total(catalogue) > catalogue->total_max)
+        change(catalogue, catalogue->statements[SQL_OLDEST]);
+}
+
+static void run_put(struct catalogue_work *work)
+{
+    struct buf value = {0};
+    unsigned char mac[SECRET_MAC_BYTES];
+    work->updated_ms = clock_wall_ms();
+    if (close_value(work, &value)) {
+        sqlite3_stmt *insert = bound(work, SQL_PUT);
+        find_mac(work, buf_span(&value), mac);
+        sqlite3_bind_int64(insert, 5, work->updated_ms);
+        sqlite3_bind_int64(insert, 6, work->facts.login);
+        sqlite3_bind_int64(insert, 7, work->facts.interval_ms);
+        bind_bytes(insert, 8, bytes_of(mac, sizeof mac));
+        bind_bytes(insert, 9, buf_span(&value));
+        change(work->catalogue, insert);
+        make_room(work->catalogue);
+    }
+    buf_release(&value);
+}
+
+static void run_forget_user(struct catalogue_work *work) { change(work->catalogue, bound(work, SQL_FORGET_USER)); }
+
+static void run_forget_server(struct catalogue_work *work) { change(work->catalogue, bound(work, SQL_FORGET_SERVER)); }
+
+static void run(struct offload_job *job)
+{
+    struct catalogue_work *work = job->arg;
+    if (!work->catalogue->broken)
+        work->run(work);
+}
+
+// ---- on the loop ----------------------------------------------------------------------------
+
+static void work_free(struct catalogue_work *work)
+{
+    secret_wipe(&work->sealing, sizeof work->sealing);
+    buf_wipe(&work->text);
+    free(work->tenant);
+    free(work->server);
+    free(work);
+}
+
+static void done(struct offload_job *job)
+{
+    struct catalogue_work *work = job->arg;
+    struct catalogue_find *find = work->find;
+    if (find) {
+        int64_t age_ms = clock_wall_ms() - work->updated_ms;
+        find->work = NULL;
+        find->text = work->text;
+        find->facts = work->facts;
+        find->age_ms = age_ms < 0 ? INT64_MAX : age_ms;  // the clock was set back: as old as can be
+        work->text = (struct buf){0};
+    }
+    work_free(work);
+    if (find)
+        find->done(find);
+}
+
+static struct catalogue_work *work_new(struct catalogue *catalogue, const struct catalogue_name *name,
+                                       void (*run_it)(struct catalogue_work *work))
+{
+    struct catalogue_work *work = mem_new(struct catalogue_work);
+    work->catalogue = catalogue;
+    work->run = run_it;
+    work->job = (struct offload_job){.run = run, .done = done, .arg = work};
+    work->tenant = mem_string(name->tenant);
+    work->server = mem_string(name->server ? name->server : "");
+    secret_mac(catalogue->key, sizeof catalogue->key, name->configuration, work->digest);
+    if (name->user) {
+        secret_mac(catalogue->key, sizeof catalogue->key, span_of(name->user), work->user);
+        work->user_len = sizeof work->user;
+    }
+    if ((work->sealed = name->sealing != NULL))
+        work->sealing = *name->sealing;
+    return work;
+}
+
+static bool start(struct catalogue_work *work)
+{
+    if (offload_put(work->catalogue->pool, &work->job))
+        return true;
+    log_warn("catalogue cache busy: left out", LOG_STR("server", work->server));
+    work_free(work);
+    return false;
+}
+
+bool catalogue_find_start(struct catalogue *catalogue, const struct catalogue_name *name, struct catalogue_find *find)
+{
+    struct catalogue_work *work = work_new(catalogue, name, run_find);
+    work->find = find;
+    find->work = start(work) ? work : NULL;
+    return find->work;
+}
+
+void catalogue_find_cancel(struct catalogue_find *find)
+{
+    if (find->work)
+        find->work->find = NULL;
+    find->work = NULL;
+    buf_release(&find->text);
+}
+
+void catalogue_put(struct catalogue *catalogue, const struct catalogue_name *name, const struct catalogue_facts *facts,
+                   struct buf *text)
+{
+    struct catalogue_work *work = work_new(catalogue, name, run_put);
+    work->text = *text;
+    *text = (struct buf){0};
+    work->facts = *facts;
+    if (work->text.len <= CATALOGUE_ENTRY_MAX)
+        (void)start(work);
+    else
+        work_free(work);
+}
+
+void catalogue_forget_user(struct catalogue *catalogue, const char *tenant, const char *server, const char *user)
+{
+    (void)start(work_new(catalogue, &(struct catalogue_name){.tenant = tenant, .server = server, .user = user},
+                         run_forget_user));
+}
+
+void catalogue_forget_server(struct catalogue *catalogue, const struct catalogue_name *name)
+{
+    (void)start(work_new(catalogue, name, run_forget_server));
+}

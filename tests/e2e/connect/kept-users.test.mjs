@@ -1,0 +1,183 @@
+// The catalogue cache keeps the lists of each user apart, and no longer than the user's grant.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { copyFileSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+
+import { binary, freePort, node, peerPath, startGateway, startPeer, stdioServer, temporaryDirectory, until } from '../gateway.mjs';
+import { Jar } from '../jar.mjs';
+import { initialize, post, reply, send } from '../raw.mjs';
+
+const WAIT_MS = 30_000;
+const ROUNDS = 4;
+
+let folder, authority, config, starts;
+before(async () => {
+    folder = temporaryDirectory();
+    const rule = { id: 'all', effect: 'allow', description: 'Everybody who is somebody', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
+    writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'Everything for everybody', rules: [rule] }));
+    authority = await startPeer(node, peerPath('authority.mjs'), 3600, 'ask');
+    const port = await freePort();
+    const file = join(folder.path, 'starts');
+    starts = () => (existsSync(file) ? readFileSync(file, 'utf8').trim().split('\n').length : 0);
+    const { command, args } = stdioServer.misbehave('fine');
+    config = {
+        listen: [{ address: `127.0.0.1:${port}` }],
+        public_url: `http://127.0.0.1:${port}`,
+        auth: { providers: [{ type: 'forwarded-user', trusted_proxies: ['127.0.0.1'] }] },
+        policy: join(folder.path, 'policy.json'),
+        mcpServers: {
+            files: { url: authority.url, auth: { mode: 'per_user' } },
+            own: { command: '/bin/sh', args: ['-c', 'echo started >> "$0"; exec "$@"', file, command, ...args], isolation: 'user' }
+        }
+    };
+});
+after(async () => {
+    await authority?.stop();
+    folder?.remove();
+});
+
+class Caller {
+    static async open(gateway, user, headers = { 'x-forwarded-user': user }) {
+        const caller = Object.assign(new Caller(), { gateway });
+        const opened = await send(gateway.url, { headers: post(headers), body: initialize('2025-06-18') });
+        caller.headers = post({ ...headers, 'mcp-session-id': opened.headers['mcp-session-id'] });
+        return caller;
+    }
+    async request(method, params) {
+        return reply(await send(this.gateway.url, { headers: this.headers, body: { jsonrpc: '2.0', id: 1, method, params } }));
+    }
+    async names() {
+        return (await this.request('tools/list', {})).result.tools.map(tool => tool.name);
+    }
+    async connect(user) {
+        const { error } = await this.request('tools/call', { name: 'files__whoami', arguments: {} });
+        await new Jar(user).connect(error.data.authorizationUrl);
+        await until(async () => (await this.names()).includes('files__whoami'), WAIT_MS, `${user} sees the server`);
+    }
+}
+
+const sees = async (gateway, user) => (await Caller.open(gateway, user)).names();
+const both = ['files__whoami', 'own__act', 'own__fine'], own = ['own__act', 'own__fine'];
+
+/** What is in the file, whether it has been moved from its log or not. */
+const cacheText = directory =>
+    readdirSync(directory).filter(name => name.startsWith('catalogue.db')).map(name => readFileSync(join(directory, name), 'latin1')).join('');
+
+test('H2 lists of a user are kept for that user alone, sealed, and until the user disconnects', async () => {
+    let gateway = await startGateway(config);
+    const again = async () => {
+        await gateway.end('SIGTERM');
+        gateway = await startGateway(config, [], { earlier: gateway });
+    };
+    try {
+        await (await Caller.open(gateway, 'alice')).connect('alice');
+        assert.deepEqual(await sees(gateway, 'bob'), own);
+        await again();
+        const before = starts();
+        assert.deepEqual([await sees(gateway, 'alice'), await sees(gateway, 'bob')], [both, own]);
+        assert.equal(starts(), before, 'both were answered from the cache');
+        assert.deepEqual(await sees(gateway, 'carol'), own);
+        assert.equal(starts(), before + 1, 'carol gets nothing that was kept for others');
+        assert.match(cacheText(gateway.state), /files/);
+        assert.doesNotMatch(cacheText(gateway.state), /whoami|alice|carol/);
+
+        await new Jar('alice').disconnect(gateway.origin, 'files');
+        await again();
+        assert.deepEqual(await sees(gateway, 'alice'), own);
+    } finally {
+        await gateway.stop();
+    }
+});
+
+test('a gateway that is killed under load loses no token, no process and no list', async () => {
+    const busy = { ...config, mcpServers: { ...config.mcpServers, changing: stdioServer.misbehave('changing', 5) } };
+    let gateway = await startGateway(busy);
+    try {
+        await (await Caller.open(gateway, 'alice')).connect('alice');
+        await until(() => cacheText(gateway.state).length > 100, WAIT_MS, 'lists are kept');
+        for (let round = 0; round < ROUNDS; round++) {
+            const callers = await Promise.all(['alice', 'alice', 'bob', 'bob', 'carol'].map(user => Caller.open(gateway, user)));
+            let answers = 0, killed = false;
+            const load = callers.map(async (caller, i) => {
+                const methods = [['tools/list', {}], ['tools/call', { name: ['own__fine', 'files__whoami'][i % 2], arguments: {} }]];
+                for (let n = 0; !killed; n++) {
+                    await caller.request(...methods[n % 2]).catch(() => (killed ||= true));
+                    answers++;
+                }
+            });
+            const enough = answers + 20 + round * 17;
+            await until(() => answers > enough, WAIT_MS, 'calls are answered');
+            await gateway.end('SIGKILL'); // which checks that no process of a server is left
+            killed = true;
+            await Promise.all(load);
+
+            gateway = await startGateway(busy, [], { earlier: gateway });
+            assert.doesNotMatch(gateway.log(), /damaged|level=error/);
+            const alice = await Caller.open(gateway, 'alice');
+            const listed = await alice.names();
+            assert.ok(both.every(name => listed.includes(name)), `round ${round}: ${listed}`);
+            assert.match(gateway.log(), /server restored from the catalogue cache.*server=files/);
+            const { result } = await alice.request('tools/call', { name: 'files__whoami', arguments: {} });
+            assert.equal(result?.content[0].text, 'account-of-alice', `round ${round}`);
+        }
+    } finally {
+        await gateway.stop();
+    }
+});
+
+test('lists of a user whose token is revoked are deleted', async () => {
+    const tokens = join(folder.path, 'tokens.json');
+    const token = (...args) => execFileSync(binary, ['token', ...args, '--file', tokens], { encoding: 'utf8' }).trim();
+    const newToken = () => ({ authorization: `Bearer ${token('new', '--subject', 'dora', '--description', 'of this test')}` });
+    const first = newToken();
+    const bearer = { ...config, auth: { providers: [{ type: 'bearer', tokens }] } };
+    let gateway = await startGateway(bearer);
+    const list = async headers => (await Caller.open(gateway, 'dora', headers)).names();
+    try {
+        assert.deepEqual(await list(first), own);
+        await gateway.end('SIGTERM');
+        gateway = await startGateway(bearer, [], { earlier: gateway });
+        const before = starts();
+        assert.deepEqual([await list(first), starts()], [own, before]);
+        token('revoke', /postern_([A-Za-z0-9]+)_/.exec(first.authorization)[1]);
+        await gateway.line(/session ended: its credential is no longer valid/, WAIT_MS);
+        const second = newToken();
+        const opens = () => send(gateway.url, { headers: post(second), body: initialize('2025-06-18') });
+        await until(async () => (await opens()).status === 200, WAIT_MS, 'the new token is accepted');
+        assert.deepEqual([await list(second), starts()], [own, before + 1]);
+    } finally {
+        await gateway.stop();
+    }
+});
+
+test('H2 lists of a user are not used after a logout while no gateway ran, nor after another login', async () => {
+    let gateway = await startGateway(config);
+    const again = async () => {
+        await gateway.end('SIGTERM');
+        gateway = await startGateway(config, [], { earlier: gateway });
+    };
+    try {
+        await (await Caller.open(gateway, 'alice')).connect('alice');
+        await gateway.end('SIGTERM');
+        const file = join(gateway.state, 'catalogue.db'), copy = join(folder.path, 'earlier.db');
+        copyFileSync(file, copy);
+        const args = ['logout', 'files', '--subject', 'forwarded-user:alice', '--config', join(gateway.state, 'postern.json')];
+        execFileSync(binary, args, { env: { ...process.env, POSTERN_STATE: gateway.state } });
+        gateway = await startGateway(config, [], { earlier: gateway });
+        assert.deepEqual(await sees(gateway, 'alice'), own);
+        await (await Caller.open(gateway, 'alice')).connect('alice');
+        await again();
+        assert.deepEqual(await sees(gateway, 'alice'), both);
+        assert.match(gateway.log(), /server restored from the catalogue cache.*server=files/);
+
+        await gateway.end('SIGTERM');
+        copyFileSync(copy, file); // what was kept before the logout, although there is a grant again
+        gateway = await startGateway(config, [], { earlier: gateway });
+        assert.deepEqual(await sees(gateway, 'alice'), both);
+        assert.doesNotMatch(gateway.log(), /server restored from the catalogue cache.*server=files/);
+    } finally {
+        await gateway.stop();
+    }
+});

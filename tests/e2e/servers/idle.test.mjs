@@ -1,0 +1,134 @@
+// Servers that are not used are ended, unless something still needs them, and the next call starts them again.
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+
+import { startGateway, startPeer, program, stdioServer, until } from '../gateway.mjs';
+import { Session, resultText, send } from '../raw.mjs';
+
+const WAIT_MS = 30_000;
+const IDLE = '1s';
+const SLOW_CALL_S = 4;
+
+const idle = server => ({ ...server, idle_timeout: IDLE });
+const rests = (gateway, server) => gateway.line(new RegExp(`server rests: not used server=${server}\\b`), WAIT_MS);
+const times = (gateway, pattern) => gateway.log().match(new RegExp(pattern, 'g'))?.length ?? 0;
+
+/** A request in a session of its own, which is over with the answer. */
+async function once(gateway, method, params = {}) {
+    const session = await Session.open(gateway.url);
+    const answer = await session.request(method, params);
+    await session.delete();
+    return answer;
+}
+const call = (gateway, name, args = {}) => once(gateway, 'tools/call', { name, arguments: args });
+const names = answer => answer.result.tools.map(tool => tool.name);
+
+async function withGateway(mcpServers, run, more = {}) {
+    const gateway = await startGateway({ mcpServers, ...more });
+    try {
+        await run(gateway);
+    } finally {
+        await gateway.stop();
+    }
+}
+
+describe('idle servers', () => {
+    test('a server that is not used is ended, stays listed, and is started again by the next call', () =>
+        withGateway({ one: idle(stdioServer.misbehave('fine')) }, async gateway => {
+            const session = await Session.open(gateway.url);
+            const listed = names(await session.request('tools/list'));
+            for (let round = 1; round <= 2; round++) {
+                assert.equal(resultText(await call(gateway, 'one__fine')), 'fine');
+                await until(() => times(gateway, 'server rests') === round && gateway.servers().length === 0, WAIT_MS, 'the server has ended');
+                assert.deepEqual(names(await session.request('tools/list')), listed);
+                assert.equal(gateway.servers().length, 0, 'a list does not start it');
+            }
+            assert.doesNotMatch(gateway.log(), /server lost|did not start/);
+        }));
+
+    test('a session that has called a server keeps it, and other sessions do not', () =>
+        withGateway({ called: idle(stdioServer.misbehave('fine')), other: idle(stdioServer.misbehave('fine')) }, async gateway => {
+            const [session, another] = [await Session.open(gateway.url), await Session.open(gateway.url)];
+            await another.request('tools/list');
+            await session.call('called__fine');
+            await rests(gateway, 'other');
+            await call(gateway, 'other__fine');
+            await until(() => times(gateway, 'server rests.*server=other') === 2, WAIT_MS, 'the other one has rested twice');
+            assert.equal(times(gateway, 'server rests.*server=called'), 0);
+            await until(() => gateway.servers().length === 1, WAIT_MS, 'the other one has ended');
+            await session.delete();
+            await rests(gateway, 'called');
+        }));
+
+    test('a call and a subscription keep a server', () =>
+        withGateway({ calls: idle(stdioServer.everything()), watched: idle(stdioServer.everything()), other: idle(stdioServer.misbehave('fine')) }, async gateway => {
+            const watcher = await Session.open(gateway.url);
+            const { result } = await watcher.request('resources/list');
+            const { uri } = result.resources.find(resource => resource.uri.includes('watched'));
+            assert.ok((await watcher.request('resources/subscribe', { uri })).result);
+            const answer = await call(gateway, 'calls__trigger-long-running-operation', { duration: SLOW_CALL_S, steps: 2 });
+            assert.match(resultText(answer), /completed/);
+            assert.equal(times(gateway, 'server rests.*server=(calls|watched)'), 0);
+            assert.equal(times(gateway, 'server rests.*server=other'), 1);
+            await rests(gateway, 'calls');
+            assert.equal(times(gateway, 'server rests.*server=watched'), 0);
+            await watcher.delete();
+            await rests(gateway, 'watched');
+        }));
+
+    test('a task keeps its server, also when the session that made it has ended', () =>
+        withGateway({ tasked: idle(stdioServer.everything()), other: idle(stdioServer.misbehave('fine')) }, async gateway => {
+            const session = await Session.open(gateway.url, { capabilities: { elicitation: {} } });
+            await session.request('tools/list');
+            const params = { name: 'tasked__simulate-research-query', arguments: { topic: 'x' }, task: { ttl: 60_000 } };
+            assert.ok((await session.request('tools/call', params)).result.task.ttl >= 60_000);
+            await session.delete();
+            for (let round = 1; round <= 2; round++) {
+                await call(gateway, 'other__fine');
+                await until(() => times(gateway, 'server rests.*server=other') >= round, WAIT_MS, 'the other one rests');
+            }
+            assert.equal(times(gateway, 'server rests.*server=tasked'), 0);
+        }));
+
+    test('a call that arrives while its server is being ended is answered by the next one', () =>
+        withGateway({ one: idle(stdioServer.misbehave('ignore-term')) }, async gateway => {
+            assert.equal(resultText(await call(gateway, 'one__fine')), 'fine');
+            await rests(gateway, 'one');
+            assert.equal(gateway.servers().length, 1, 'it is still there');
+            assert.equal(resultText(await call(gateway, 'one__fine')), 'fine');
+            assert.equal(times(gateway, 'server started'), 2);
+            assert.doesNotMatch(gateway.log(), /server lost|did not start/);
+        }, { timeouts: { shutdown: '3s' } }));
+
+    test('a gateway stops in time while a server is being ended', () =>
+        withGateway({ one: idle(stdioServer.misbehave('ignore-term')) }, async gateway => {
+            await call(gateway, 'one__fine');
+            await rests(gateway, 'one'); // and then stop(), which checks that no process is left
+        }, { timeouts: { shutdown: '3s' } }));
+
+    test('a connection to an HTTP server is ended, and opened again by the next call', async () => {
+        const peer = await startPeer(program.fixture, 'http');
+        try {
+            await withGateway({ web: idle({ url: peer.url }) }, async gateway => {
+                const listed = names(await once(gateway, 'tools/list'));
+                await rests(gateway, 'web');
+                await until(async () => /"idle":1/.test((await send(`${gateway.origin}/healthz`, { method: 'GET' })).body), WAIT_MS, 'it is down');
+                assert.equal((await call(gateway, 'web__test_simple_text')).result.content[0].type, 'text');
+                assert.equal(times(gateway, 'server ready'), 2);
+                assert.deepEqual(names(await once(gateway, 'tools/list')), listed);
+            });
+        } finally {
+            await peer.stop();
+        }
+    });
+
+    test('a server with idle_timeout never, and an eager one, run on', () =>
+        withGateway({ never: { ...stdioServer.misbehave('fine'), idle_timeout: 'never' }, eager: { ...idle(stdioServer.misbehave('fine')), eager: true }, other: idle(stdioServer.misbehave('fine')) }, async gateway => {
+            await once(gateway, 'tools/list');
+            for (let round = 1; round <= 2; round++) {
+                await call(gateway, 'other__fine');
+                await until(() => times(gateway, 'server rests.*server=other') === round, WAIT_MS, 'the other one rests');
+            }
+            assert.equal(times(gateway, 'server rests'), 2);
+        }));
+});
