@@ -185,6 +185,10 @@ static bool on_prepare(void *arg, const struct config *next, bool with_chains, s
     struct serve *serve = arg;
     if (serve->stopping || serve->retiring)
         return err_set(err, ERR_SHUTTING_DOWN, "the gateway is stopping");
+    // Both processes would open the listeners that are new.
+    if (control_hands_over(serve->control))
+        return err_set(err, ERR_CONFIG,
+                       "another process is replacing the gateway; if it fails, the file is read again");
     if (prepare_audit(serve, next, err) && (!with_chains || prepare_chains(serve, next, err)) &&
         prepare_tokens(serve, next, err) && faces_prepare(serve->faces, next, err))
         return true;

@@ -36,8 +36,10 @@ struct control_spec {
 // Listens at this path, on an inherited socket if there is one.
 struct control *control_new(const struct control_spec *spec, const char *path, struct err *err) MUST_CHECK;
 // The file of the socket: whether it belongs to this process, which removes it at the end.
-void control_own_file(struct control *control);     // also if the socket is inherited; the control may be NULL
-void control_leave_file(struct control *control);   // another process will have the socket
+void control_own_file(struct control *control);    // also if the socket is inherited; the control may be NULL
+void control_leave_file(struct control *control);  // another process will have the socket
+bool control_hands_over(
+    const struct control *control);                 // a successor has the listening sockets, but does not serve yet
 int control_socket(const struct control *control);  // the listening socket; -1: none
 void control_free(struct control *control);         // before the reload and the gate
 

@@ -69,10 +69,12 @@ static void connection_free(void *object)
     free(connection);
 }
 
+// Changes of the configuration were refused meanwhile, so it is read again.
 static void abandon_handover(struct control_connection *connection)
 {
     connection->control->successor = NULL;
     log_warn("gateway not replaced: its successor disconnected", LOG_INT("pid", connection->peer.pid));
+    reload_now(connection->control->spec.reload, NULL);
 }
 
 static void hang_up(struct control_connection *connection)
@@ -518,6 +520,7 @@ void control_leave_file(struct control *control)
         unix_socket_leave(&control->file);
 }
 
+bool control_hands_over(const struct control *control) { return control && control->successor; }
 int control_socket(const struct control *control) { return control ? control->listener.fd : -1; }
 
 void control_free(struct control *control)
@@ -525,6 +528,7 @@ void control_free(struct control *control)
     if (!control)
         return;
     stop_listening(control);
+    control->successor = NULL;
     while (!list_empty(&control->connections))
         hang_up(list_entry(control->connections.next, struct control_connection, node));
     free(control->configuration);

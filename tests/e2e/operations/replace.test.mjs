@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, lstatSync, readFileSync, writeFileSync } from 'node:fs';
+import { chownSync, existsSync, lstatSync, readFileSync, writeFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import { connect } from 'node:net';
 import { join } from 'node:path';
@@ -15,6 +15,7 @@ import { initialize, post, reply, resultText, Session } from '../raw.mjs';
 
 const WAIT_MS = 30_000;
 const STOP_MS = 30_000;
+const NOBODY = 65534;
 const mirror = { command: peerPath('mirror'), args: ['--tools', '["one"]'] };
 
 /** Runs `serve` with these arguments in the place; waits until it serves, unless it fails. */
@@ -294,9 +295,22 @@ describe('postern serve --replace', () => {
         writeConfig(here.at('.'), { ...here.whole, listen: [{ address: `unix:${here.callers}`, mode: '0660' }, { address: `127.0.0.1:${port}` }] });
         await serve(here, '--replace');
         assert.equal(await exitOf(old, 'the replaced gateway'), 0);
-        await Session.open(`http://127.0.0.1:${port}/mcp`); // the new gateway runs its loop: it has closed what it does not need
+        await Session.open(`http://127.0.0.1:${port}/mcp`);
         await assert.rejects(Session.open(here.url), { code: 'ECONNREFUSED' });
         assert.equal(lstatSync(here.callers).mode & 0o777, 0o660);
+    });
+
+    test('a gateway that is being replaced does not reload its configuration, and does so when its successor has failed', async t => {
+        const here = await open(t), port = await freePort(), gateway = await serve(here), successor = connect(here.control);
+        successor.write('{"op":"handover"}\n');
+        await once(successor, 'data');
+        writeConfig(here.at('.'), { ...here.whole, listen: [...here.whole.listen, { address: `127.0.0.1:${port}` }] });
+        const { status, stderr } = await here.command.run(['reload', '--control', here.control]);
+        assert.equal(status, EXIT.CONFIG);
+        assert.match(stderr, /another process is replacing the gateway/);
+        successor.destroy();
+        await gateway.line(new RegExp(`listening url=http://127.0.0.1:${port}/mcp`), WAIT_MS);
+        await Session.open(`http://127.0.0.1:${port}/mcp`);
     });
 
     test('serve --replace fails without a running gateway and says how to start', async t => {
@@ -312,6 +326,21 @@ describe('postern serve --replace', () => {
         assert.equal(status, EXIT.CONFIG);
         assert.match(stderr, /runs with another configuration file/);
         assert.equal((await here.status()).pid, gateway.pid);
+    });
+
+    test('a gateway of another user is not replaced, not even by root', { skip: process.getuid() !== 0 && 'needs root' }, async t => {
+        const here = await open(t, { audit: undefined, mcpServers: {} });
+        for (const name of ['.', 'postern.json']) chownSync(here.at(name), NOBODY, NOBODY);
+        const child = spawn('setpriv', [`--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups', binary, 'serve', '--config', here.path], { stdio: ['ignore', 'ignore', 'pipe'], env: here.environment });
+        here.endings.push(() => child.kill('SIGKILL'));
+        await watch(child, 'stderr').line(/control socket open/, WAIT_MS);
+        const { status, stderr } = await here.replace();
+        assert.equal(status, EXIT.CONFIG);
+        assert.match(stderr, /the gateway at \S+ runs as another user; replace it as that user/);
+        const socket = connect(here.control);
+        socket.end('{"op":"handover"}\n');
+        assert.match(await text(socket), /"ok":false.*only a process of the user that the gateway runs as may replace it/);
+        assert.equal((await here.status()).pid, child.pid);
     });
 
     test('only one process at a time may replace the gateway, and another one may when the first has disconnected', async t => {
