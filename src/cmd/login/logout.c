@@ -279,7 +279,7 @@ static int purge(const struct flags *flags)
     if (code == EXIT_OK && (code = tell_damaged(&listing, NULL, flags->issuer)) != EXIT_OK)
         count += purge_damaged(&listing, &(struct grant_filter){flags->tenant, user, flags->issuer});
     if (code == EXIT_OK || count)
-        printf("%zu grants purged\n", count);
+        printf("%zu %s purged\n", count, count == 1 ? "grant" : "grants");
     grant_listing_close(&listing);
     free(user);
     return code;

@@ -159,7 +159,7 @@ describe('J13 sources of keys', () => {
             assert.equal(peers.issuer.fetches['/elsewhere'], undefined);
         }, issuer => (issuer.serve = (_request, response) => response.writeHead(302, { location: `${issuer.url}/elsewhere` }).end())));
     test('J13 a key set above 256 KiB is not read', () =>
-        withIssuer(({ jwksUri }) => ({ jwks_uri: jwksUri }), peers => nobody(peers, /too large/), issuer => {
+        withIssuer(({ jwksUri }) => ({ jwks_uri: jwksUri }), peers => nobody(peers, /the document is larger than 262144 bytes/), issuer => {
             const usual = issuer.jwks;
             issuer.jwks = () => ({ ...usual(), padding: 'x'.repeat(256 << 10) });
         }));

@@ -227,7 +227,7 @@ test('wrong usage of token exits with 2 and does not write the file', () => {
         [['new', '--subject', 'a', '--expires', '2020-01-01'], /not in the future/],
         [['new', '--subject', 'a', '--expires', '0s'], /not in the future/],
         [['new', '--subject', 'a', '--overlap', '1h'], /does not accept --overlap/],
-        [['new', '--subject', 'a', ...Array(17).fill('--role=x')], /--role more than 16 times/],
+        [['new', '--subject', 'a', ...Array(17).fill('--role=x')], /--role is given more than 16 times/],
         [['new', 'extra', '--subject', 'a'], /usage: postern token new/],
         [['list', '--role', 'x'], /does not accept --role/],
         [['rotate'], /usage: postern token rotate ID/],

@@ -496,12 +496,12 @@ describe('the page of connections', () => {
             assert.equal(resultText(await one.calls.call()), `${one.user}-there`);
         }
         const refused = one => until(async () => (await one.calls.call()).error?.code === -32003, 10_000, 'the grant is gone');
-        assert.equal(postern('--purge', '--subject', `forwarded-user:${leaver.user}`).trim(), '1 purged');
+        assert.equal(postern('--purge', '--subject', `forwarded-user:${leaver.user}`).trim(), '1 grant purged');
         await refused(leaver);
         assert.equal(resultText(await stayer.calls.call()), `${stayer.user}-there`, 'the grants of other users remain');
         const { issuer } = JSON.parse(postern('--json')).find(({ user }) => user.endsWith(`/${stayer.user}`));
         assert.throws(() => postern('--purge'), '--purge needs a selection');
-        assert.match(postern('--purge', '--issuer', issuer), /^[1-9]\d* purged/);
+        assert.match(postern('--purge', '--issuer', issuer), /^[1-9]\d* grants? purged/);
         await refused(stayer);
         assert.deepEqual(JSON.parse(postern('--json')), []);
         for (const one of [leaver, stayer]) await one.context.close();

@@ -220,11 +220,11 @@ describe('grants of tenants', () => {
         withPlace('none', async (liar, place) => {
             await everywhere(liar, place);
             const purge = async (...args) => (await place.run('connections', '--purge', '--issuer', liar.origin, ...args)).stdout.trim();
-            assert.equal(await purge('--tenant', 'acme'), '1 purged');
+            assert.equal(await purge('--tenant', 'acme'), '1 grant purged');
             assert.deepEqual(await listed(place), [['default', 'files']]);
             assert.equal((await liar.state()).alive, 1, 'the grant was revoked with the secret of that tenant');
             assert.equal((await place.run('login', 'desk', '--tenant', 'acme', '--headless')).status, 0);
-            assert.equal(await purge(), '2 purged');
+            assert.equal(await purge(), '2 grants purged');
             assert.deepEqual(await listed(place), []);
             assert.equal((await liar.state()).alive, 0);
         }));
@@ -238,7 +238,7 @@ test('H14 --purge --subject revokes the grants of that user in all tenants and o
             await place.connect(user);
             assert.equal((await place.run('login', 'desk', '--tenant', 'acme', '--subject', `forwarded-user:${user}`, '--headless')).status, 0);
         }
-        assert.equal((await place.run('connections', '--purge', '--subject', `forwarded-user:${leaver}`)).stdout.trim(), '2 purged');
+        assert.equal((await place.run('connections', '--purge', '--subject', `forwarded-user:${leaver}`)).stdout.trim(), '2 grants purged');
         const left = JSON.parse((await place.run('connections', '--json')).stdout);
         assert.deepEqual(left.map(({ tenant, user }) => [tenant, user]).sort(), ['acme', 'default'].map(tenant => [tenant, `forwarded-user/${stayer}`]));
         assert.equal((await liar.state()).alive, 2);

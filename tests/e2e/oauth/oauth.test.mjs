@@ -354,7 +354,7 @@ describe('use of a grant', () => {
             const purged = await liar.run('connections', '--purge', '--issuer', liar.origin);
             assert.equal(purged.status, STORE, purged.stderr);
             assert.match(purged.stderr, damaged);
-            assert.match(purged.stdout, /^1 purged/);
+            assert.match(purged.stdout, /^1 grant purged/);
             for (const command of [['connections'], ['vault', 'status']]) assert.equal((await liar.run(...command)).status, OK);
             assert.equal((await liar.login()).status, OK);
             assert.equal((await liar.call()).status, OK);

@@ -158,7 +158,7 @@ for (const error of ['invalid_grant', 'invalid_scope', 'unauthorized_client'])
     });
 
 test('a token file that is empty, invalid or missing is named in the error', async () => {
-    for (const content of ['', 'two words', 'x'.repeat(70_000)]) assert.match((await call('token_exchange', content)).stderr, /subject: not a token/);
+    for (const content of ['', 'two words', 'x'.repeat(70_000)]) assert.match((await call('token_exchange', content)).stderr, /subject: does not contain a token/);
     const missing = await call('token_exchange', 'a-token-that-nobody-reads', { subject_token_file: join(folder.path, 'missing') });
     assert.match(missing.stderr, /missing: No such file/);
     assert.deepEqual(asked, []);

@@ -100,7 +100,7 @@ describe('other spellings of URIs', () => {
         const { status, stdout } = explain('--json');
         const { decision, rule: by, canonical, rules: asked } = JSON.parse(stdout);
         assert.deepEqual([status, decision, by, canonical, asked], [1, 'deny', 'uri_not_canonical', 'file:///srv/secret', []]);
-        assert.match(explain().stdout, /^deny by uri_not_canonical \(write file:\/\/\/srv\/secret\)$/m);
+        assert.match(explain().stdout, /^deny by uri_not_canonical \(canonical spelling: file:\/\/\/srv\/secret\)$/m);
     });
 });
 
