@@ -124,8 +124,8 @@ void upstream_start(struct upstream *upstream);
 // To be called when the grant was replaced. Gives up the connection that was opened with the old grant; the next request opens
 // a new one.
 void upstream_restart(struct upstream *upstream);
-// Ends a server that is ready and not used, within the time. Then it is UPSTREAM_DOWN until the next request. No request may be in
-// flight. Does nothing in another state.
+// Ends a server that is ready and not busy, within the time. Then it is UPSTREAM_DOWN until the next request. Does nothing in
+// another state.
 void upstream_rest(struct upstream *upstream, int64_t within_ms);
 // Closes the connection within the time. on_closed is called when it has ended, and may call upstream_free().
 void upstream_close(struct upstream *upstream, int64_t within_ms,
@@ -160,6 +160,7 @@ void upstream_pause(struct upstream *upstream);
 void upstream_resume(struct upstream *upstream);
 
 enum upstream_state upstream_state(const struct upstream *upstream);
+bool upstream_busy(const struct upstream *upstream);  // requests are in flight, or wait
 const struct server *upstream_server(const struct upstream *upstream);
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream);
 struct span upstream_instructions(const struct upstream *upstream);  // decoded; empty if none

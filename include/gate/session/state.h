@@ -138,7 +138,7 @@ struct link_usage {
     int64_t needed_ms;       // when it was last needed
     int64_t tasks_until_ms;  // until then it may have tasks
     bool unsaved;            // the interval is another one than is kept
-    bool resting;
+    bool resting;            // it is being ended for that: not a loss
 };
 
 // One upstream as the gate uses it.
