@@ -11,8 +11,8 @@ void link_recheck_all(struct gate *gate);  // grants may have been deleted by an
 // most for timeouts.shutdown.
 void link_retire_stale(struct gate *gate);
 bool link_is_of(const struct link *link, const struct tenant *tenant, const char *server);
-// For an operator: the links of one server are retired, whether or not anything has changed; and those that replace them are
-// started, unless they are of one user or session.
+// For an operator: the links of one server are retired, whether or not anything has changed, and their lists are fetched anew;
+// and those that replace them are started, unless they are of one user or session.
 void link_retire_server(const struct tenant *tenant, const char *server);
 void link_start_server(const struct tenant *tenant, const char *server);
 void link_sweep_retired(struct gate *gate);

@@ -76,8 +76,8 @@ static void name_link(const struct link *link, struct kept_name *out)
 static bool is_kept(const struct link *link)
 {
     const struct gate *gate = link->gate;
-    return gate->catalogue && upstream_server(link->upstream)->isolation != SERVER_PER_SESSION &&
-           (!link->kept.user || gate->tokens);
+    return gate->catalogue && !link->retired_until_ms &&
+           upstream_server(link->upstream)->isolation != SERVER_PER_SESSION && (!link->kept.user || gate->tokens);
 }
 
 // The server shows what the account of a grant may see.
@@ -98,7 +98,7 @@ static void restore(struct link *link, struct span text)
                  LOG_INT("fresh_for_s", left_ms / 1000));
 }
 
-static void forget_link(struct link *link)
+void kept_forget_link(struct link *link)
 {
     const char *server = upstream_server(link->upstream)->name;
     link->kept.unsaved = link->kept.saved = false;
@@ -112,7 +112,7 @@ static void on_found(struct catalogue_find *find)
     struct buf text = find->text;
     find->text = (struct buf){0};
     if (text.len && is_bound(link) && find->facts.login != link->kept.login) {
-        forget_link(link);
+        kept_forget_link(link);
         buf_clear(&text);
     }
     if (text.len && !link->usage.interval_ms)
@@ -142,7 +142,7 @@ static void on_grants(struct grant_request *request)
         look_up(link);
         return;
     }
-    forget_link(link);
+    kept_forget_link(link);
     restore(link, (struct span){0});
 }
 
@@ -195,9 +195,10 @@ static void save(struct link *link)
     link->kept.save_after_ms = loop_now(link->gate->loop) + SAVE_PAUSE_MS;
 }
 
+// Another interval alone does not bring back an entry that was deleted.
 void kept_save(struct link *link)
 {
-    if (is_kept(link) && (link->kept.unsaved || link->usage.unsaved))
+    if (is_kept(link) && (link->kept.unsaved || (link->kept.saved && link->usage.unsaved)))
         save(link);
 }
 
@@ -242,6 +243,13 @@ void kept_sweep(struct gate *gate)
 
 // ---- forgetting -----------------------------------------------------------------------------
 
+// The link in its place may have fetched other lists when this one ends, so those of this one are not saved then.
+void kept_retire(struct link *link)
+{
+    kept_save(link);
+    list_remove(&link->kept.node);
+}
+
 void kept_end(struct link *link)
 {
     kept_save(link);
@@ -251,8 +259,6 @@ void kept_end(struct link *link)
     free(link->kept.user);
     link->kept.user = NULL;
 }
-
-void kept_forget_link(struct link *link) { forget_link(link); }
 
 void kept_forget_user(struct gate *gate, const struct identity *who, const char *server)
 {
@@ -270,18 +276,24 @@ void kept_forget_user(struct gate *gate, const struct identity *who, const char 
     free(user);
 }
 
+void kept_forget_server(const struct gate *gate, const char *tenant, const struct server *server)
+{
+    struct kept_name name;
+    if (!gate->catalogue)
+        return;
+    name_open(gate, tenant, server, NULL, &name);
+    catalogue_forget_server(gate->catalogue, &name.name);
+    name_close(&name);
+}
+
 static void forget_changed(const struct gate *gate, const char *tenant, const struct option_items *old,
                            const struct option_items *now)
 {
     const struct server *servers = old->at;
     for (size_t i = 0; i < old->count; i++) {
         const struct server *same = now ? server_find(now, span_of(servers[i].name)) : NULL;
-        struct kept_name name;
-        if (same && option_compare_equal(&server_options, &servers[i], same))
-            continue;
-        name_open(gate, tenant, &servers[i], NULL, &name);
-        catalogue_forget_server(gate->catalogue, &name.name);
-        name_close(&name);
+        if (!same || !option_compare_equal(&server_options, &servers[i], same))
+            kept_forget_server(gate, tenant, &servers[i]);
     }
 }
 

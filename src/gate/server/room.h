@@ -12,7 +12,9 @@ void link_put_key(const struct identity *who, const struct session *session, int
 extern const char link_capabilities[];                           // what we declare to a server that serves everybody
 void kept_begin(struct link *link, const struct identity *who);  // looks for what is kept of a new link
 void kept_save(struct link *link);                               // unless it is saved, or not complete
+void kept_retire(struct link *link);                             // saves it for the last time
 void kept_end(struct link *link);
+void kept_forget_server(const struct gate *gate, const char *tenant, const struct server *server);
 // How long a server may be idle, by the average interval of its requests (0: not known), and whether it was used since it started.
 int64_t idle_limit(const struct server *server, int64_t interval_ms, bool used);
 void kept_forget_link(struct link *link);  // its grant is another one

@@ -1,11 +1,11 @@
 // The catalogue cache keeps the lists of each user apart, and no longer than the user's grant.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { copyFileSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
-import { binary, freePort, node, peerPath, startGateway, startPeer, stdioServer, temporaryDirectory, until } from '../gateway.mjs';
+import { binary, catalogueText, freePort, node, peerPath, startGateway, startPeer, stdioServer, temporaryDirectory, until } from '../gateway.mjs';
 import { Jar } from '../jar.mjs';
 import { initialize, post, reply, send } from '../raw.mjs';
 
@@ -61,10 +61,6 @@ class Caller {
 const sees = async (gateway, user) => (await Caller.open(gateway, user)).names();
 const both = ['files__whoami', 'own__act', 'own__fine'], own = ['own__act', 'own__fine'];
 
-/** What is in the file, whether it has been moved from its log or not. */
-const cacheText = directory =>
-    readdirSync(directory).filter(name => name.startsWith('catalogue.db')).map(name => readFileSync(join(directory, name), 'latin1')).join('');
-
 test('H2 lists of a user are kept for that user alone, sealed, and until the user disconnects', async () => {
     let gateway = await startGateway(config);
     const again = async () => {
@@ -80,8 +76,8 @@ test('H2 lists of a user are kept for that user alone, sealed, and until the use
         assert.equal(starts(), before, 'both were answered from the cache');
         assert.deepEqual(await sees(gateway, 'carol'), own);
         assert.equal(starts(), before + 1, 'carol gets nothing that was kept for others');
-        assert.match(cacheText(gateway.state), /files/);
-        assert.doesNotMatch(cacheText(gateway.state), /whoami|alice|carol/);
+        assert.match(catalogueText(gateway.state), /files/);
+        assert.doesNotMatch(catalogueText(gateway.state), /whoami|alice|carol/);
 
         await new Jar('alice').disconnect(gateway.origin, 'files');
         await again();
@@ -96,7 +92,7 @@ test('a gateway that is killed under load loses no token, no process and no list
     let gateway = await startGateway(busy);
     try {
         await (await Caller.open(gateway, 'alice')).connect('alice');
-        await until(() => cacheText(gateway.state).length > 100, WAIT_MS, 'lists are kept');
+        await until(() => catalogueText(gateway.state).length > 100, WAIT_MS, 'lists are kept');
         for (let round = 0; round < ROUNDS; round++) {
             const callers = await Promise.all(['alice', 'alice', 'bob', 'bob', 'carol'].map(user => Caller.open(gateway, user)));
             let answers = 0, killed = false;
@@ -141,12 +137,14 @@ test('lists of a user whose token is revoked are deleted', async () => {
         gateway = await startGateway(bearer, [], { earlier: gateway });
         const before = starts();
         assert.deepEqual([await list(first), starts()], [own, before]);
+        assert.ok((await (await Caller.open(gateway, 'dora', first)).request('tools/call', { name: 'own__fine', arguments: {} })).result);
+        assert.equal(starts(), before + 1, 'a call has started the server, so its lists may be saved again');
         token('revoke', /postern_([A-Za-z0-9]+)_/.exec(first.authorization)[1]);
         await gateway.line(/session ended: its credential is no longer valid/, WAIT_MS);
         const second = newToken();
         const opens = () => send(gateway.url, { headers: post(second), body: initialize('2025-06-18') });
         await until(async () => (await opens()).status === 200, WAIT_MS, 'the new token is accepted');
-        assert.deepEqual([await list(second), starts()], [own, before + 1]);
+        assert.deepEqual([await list(second), starts()], [own, before + 2]);
     } finally {
         await gateway.stop();
     }
