@@ -46,21 +46,21 @@ void source_refresh(struct source *source);    // the server is ready again: fet
 void source_went_down(struct source *source);  // keeps the lists; reloads when it is back
 void source_rests(struct source *source);      // it was ended because it is not used: keeps the lists, which are good
 
-// What an earlier connection to the server listed may be there, and is being looked for: until source_restore(), callers wait, and
+// The lists of an earlier connection are being looked up in the catalogue cache. Until source_restore() callers wait, and
 // source_load() does not start the server.
 void source_await_kept(struct source *source);
-// It was found, as source_save() wrote it; empty: it was not. The text is valid JSON, and what it says is checked as if the
-// server had just said it. False: nothing is restored, and the server is started if somebody has asked for its lists.
+// The lookup has ended. `kept` is the text that source_save() wrote, valid JSON, or empty if the cache has no entry. Its contents are
+// checked like answers of the server. False: nothing is restored, and the server is started if source_load() was called.
 bool source_restore(struct source *source, struct span kept);
 bool source_awaits_kept(const struct source *source);
-// Its lists are those of an earlier connection: nothing has been fetched since, or not all of it. `wanted`: somebody has asked for
-// them, so that they are worth fetching in the background (source_renew()), for which no caller waits.
+// The lists, or some of them, are still those of an earlier connection. `wanted`: source_load() was called, so that they are worth
+// fetching in the background (source_renew()), for which no caller waits.
 bool source_is_restored(const struct source *source, bool *wanted);
 bool source_is_busy(const struct source *source);  // its server is starting, or its lists are being fetched
 void source_renew(struct source *source);
 // A caller needs a name that is not in the restored lists: callers wait until they are fetched.
 void source_confirm(struct source *source);
-// Appends what is to be kept, a JSON object. False: not all of it was fetched from the server as it runs now.
+// Appends a JSON object for source_restore(). False: some of the lists were not fetched over the present connection.
 bool source_save(const struct source *source, struct buf *out) MUST_CHECK;
 
 struct upstream *source_upstream(const struct source *source);

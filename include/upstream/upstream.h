@@ -164,9 +164,9 @@ bool upstream_busy(const struct upstream *upstream);  // requests are in flight,
 const struct server *upstream_server(const struct upstream *upstream);
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream);
 struct span upstream_instructions(const struct upstream *upstream);  // decoded; empty if none
-// The result of initialize, raw JSON; empty if there is none, or it is above 64 KiB.
+// The result of initialize, raw JSON; empty before the first one, or if it is larger than 64 KiB.
 struct span upstream_greeting(const struct upstream *upstream);
-// Uses what an earlier connection got as that result, until the server itself answers. False: it cannot be used.
+// Uses the result that an earlier connection received, until the server itself answers. False: it cannot be used.
 bool upstream_restore(struct upstream *upstream, struct span greeting) MUST_CHECK;
 struct span upstream_declared(
     const struct upstream *upstream);  // capabilities, raw JSON; empty if none, or above 16 KiB

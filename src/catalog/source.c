@@ -411,7 +411,7 @@ void source_went_down(struct source *source)
     source_rests(source);
 }
 
-// ---- what was kept --------------------------------------------------------------------------
+// ---- the catalogue cache --------------------------------------------------------------------
 
 void source_await_kept(struct source *source)
 {

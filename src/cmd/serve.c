@@ -242,7 +242,7 @@ static bool open_tokens(struct serve *serve, struct err *err)
     return !needed || grants_open(serve->config, serve->loop, true, &serve->tokens, err);
 }
 
-// Without it servers start with the first session, which is no reason not to serve.
+// A gateway without a catalogue cache starts its servers with the first session, so an error here is only logged.
 static bool open_catalogue(struct serve *serve)
 {
     const struct catalogue_config *config = &serve->config->catalogue;

@@ -1,15 +1,15 @@
 // Owns the catalogue cache: its file, its worker, and the bound on its size.
 //
 //     entry (tenant, server, user, digest) → value
-//         user     HMAC of the user, empty for everybody's
+//         user     HMAC of the user, empty if the entry is shared
 //         digest   HMAC of the server's configuration
-//         mac      HMAC of all the others: a row that was changed or moved is dropped
+//         mac      HMAC of all other columns but `used`: a row that was changed or moved is deleted
 //
 // The key of the HMACs is in the file. Callers add a secret from elsewhere to the configuration if they have one, so that a copy
 // of the file does not allow guessing the secrets in it.
 //
-// Nothing here is worth an error for a caller: an entry that cannot be read is not there, one that cannot be written is logged. After
-// the first error of SQLite the file is left alone until the next start, which replaces it if it is damaged.
+// No failure here is an error for a caller: an entry that cannot be read counts as not found, one that cannot be written is logged.
+// After the first error of SQLite the file is not used until the next start, which replaces it if it is damaged.
 // Guarded by tests/unit/store/catalogue_test.c.
 #include "store/catalogue.h"
 #include "base/clock.h"
@@ -83,7 +83,7 @@ struct catalogue_work {
     struct offload_job job;
     struct catalogue *catalogue;
     void (*run)(struct catalogue_work *work);
-    struct catalogue_find *find;  // NULL: nobody waits for it
+    struct catalogue_find *find;  // NULL: not a lookup, or cancelled
     char *tenant, *server;
     unsigned char user[SECRET_MAC_BYTES], digest[SECRET_MAC_BYTES];
     size_t user_len;
@@ -280,7 +280,7 @@ static void drop(struct catalogue_work *work, const char *why)
     change(work->catalogue, bound(work, SQL_DROP));
 }
 
-// The row as it is in the file; false: there is none.
+// Reads the row from the file; false: not found.
 static bool read_row(struct catalogue_work *work, struct buf *value, unsigned char mac[SECRET_MAC_BYTES])
 {
     sqlite3_stmt *select = bound(work, SQL_GET);
@@ -314,7 +314,7 @@ static bool open_value(struct catalogue_work *work, struct buf *value)
     return ok;
 }
 
-// Why the row is not to be trusted; NULL: it is what was put.
+// The reason not to trust the row; NULL: it is as catalogue_put() wrote it.
 static const char *find_damage(struct catalogue_work *work, struct buf *value, const unsigned char *mac)
 {
     unsigned char expected[SECRET_MAC_BYTES];

@@ -18,12 +18,12 @@ void link_start_server(const struct tenant *tenant, const char *server);
 void link_sweep_retired(struct gate *gate);
 void link_start_eager(struct gate *gate);  // servers that are to run all the time
 
-// ---- kept.c: what is kept of servers in the catalogue cache
-void kept_note(struct link *link, unsigned kinds);  // its lists were fetched, or found
+// ---- kept.c: the lists of servers in the catalogue cache
+void kept_note(struct link *link, unsigned kinds);  // its lists were fetched, or restored
 void kept_sweep(struct gate *gate);
-// The grants or the credential of this user have ended or are others: at one server, or at all (NULL).
+// Deletes the lists of a user whose grants or credential were revoked or replaced: of one server, or of all (NULL).
 void kept_forget_user(struct gate *gate, const struct identity *who, const char *server);
-// After a reload: servers that were removed or changed.
+// After a reload: deletes the lists of servers that were removed or changed.
 void kept_forget_changed(const struct gate *gate, const struct config *old);
 
 // ---- idle.c

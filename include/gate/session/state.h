@@ -117,16 +117,16 @@ struct tenant {
     struct map runtimes;  // of server_runtime.c: name of a server -> struct server_runtime
 };
 
-// What the catalogue cache has of a link, see kept.c.
+// The lists of a link in the catalogue cache, see kept.c.
 struct link_kept {
     struct list node;  // in gate->kept
     struct catalogue_find find;
     struct grant_request grants;
-    char *user;             // whose entry it is; NULL: everybody's
-    int64_t login;          // that the user has, for a server that is used with a grant
-    int64_t renew_at_ms;    // when what was found is old (loop_now)
+    char *user;             // the user that the entry belongs to; NULL: it is shared
+    int64_t login;          // of the user's grant, for a server that is used with one
+    int64_t renew_at_ms;    // when the restored lists are no longer fresh (loop_now)
     int64_t save_after_ms;  // no earlier
-    bool unsaved;           // the lists are others than those that are kept
+    bool unsaved;           // the lists differ from the entry
     bool saved;             // since the link began
 };
 
@@ -137,7 +137,7 @@ struct link_usage {
     int64_t asked_ms;        // when the last request came; 0: none has
     int64_t needed_ms;       // when it was last needed
     int64_t tasks_until_ms;  // until then it may have tasks
-    bool unsaved;            // the interval is another one than is kept
+    bool unsaved;            // the interval differs from that of the entry
     bool resting;            // it is being ended for that: not a loss
 };
 

@@ -1,14 +1,16 @@
-// Owns what is kept of servers in the catalogue cache: finding it for a new link, refreshing it in the background, saving and
-// forgetting it.
+// Owns the entries of links in the catalogue cache: the lookup for a new link, refreshing in the background, saving and deleting.
 //
-// A link begins with a lookup, and callers wait until it has ended (source_await_kept). What is found counts as listed: no server is
-// started for it until a call needs one, or the entry is older than catalogue.fresh. Then some caller must have asked for the
-// lists, and at most RENEWALS servers are refreshed at a time.
+// A link begins with a lookup, and callers wait until it has ended (source_await_kept). Restored lists count as loaded: the server is
+// started only when a call needs it, or when the entry is older than catalogue.fresh and a caller has asked for the lists. At most
+// RENEWALS servers are refreshed at a time.
 //
 // Nothing of one user reaches another: an entry of a server with isolation `user` is found by that user alone, and sealed with a
-// key that the vault keeps. Without a store of grants, entries of users are not kept. With isolation `session` nothing is.
-// Where the server is used with a grant, the entry belongs to the login that it was fetched with: after a logout, or a login to
-// another account, it is not used, whoever deleted the grant. Guarded by tests/e2e/servers/kept.test.mjs.
+// key of the vault. Without a store of grants, lists of users are not saved. With isolation `session` no lists are. Where the server
+// is used with a grant, the entry belongs to the login that it was fetched with: after a logout, or a login to another account, it
+// is not used, even if another process deleted the grant.
+//
+// A link is not saved after its entry was deleted, until its lists are fetched anew, nor after it was retired. Guarded by
+// tests/e2e/servers/kept.test.mjs and tests/e2e/connect/kept-users.test.mjs.
 #include "auth/access/access.h"
 #include "auth/grant/vault.h"
 #include "base/log.h"
@@ -36,7 +38,7 @@ static bool unseal(const unsigned char *key, struct span name, struct span seale
     return vault_unseal_with(key, (struct record_name){SPACE, name}, sealed, out);
 }
 
-// All that an entry is found by.
+// The key of an entry.
 struct kept_name {
     struct buf configuration;
     struct catalogue_sealing sealing;
@@ -47,7 +49,7 @@ static void name_open(const struct gate *gate, const char *tenant, const struct 
                       struct kept_name *out)
 {
     *out = (struct kept_name){.sealing = {seal, unseal, {0}}};
-    if (gate->tokens) {  // so that the file alone does not allow guessing what is in the configuration
+    if (gate->tokens) {  // so that secrets of the configuration cannot be guessed from the file alone
         buf_put(&out->configuration, grant_store_key(gate->tokens), VAULT_KEY_BYTES);
         secret_mac(grant_store_key(gate->tokens), VAULT_KEY_BYTES, span_of(SPACE), out->sealing.key);
     }
@@ -130,7 +132,7 @@ static void look_up(struct link *link)
     name_close(&name);
 }
 
-// Which login the user has at this server now; none: nothing that was kept is used.
+// An entry is used only if the user's grant is from the same login.
 static void on_grants(struct grant_request *request)
 {
     struct link *link = request->arg;

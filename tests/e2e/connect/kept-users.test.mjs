@@ -15,8 +15,8 @@ const ROUNDS = 4;
 let folder, authority, config, starts;
 before(async () => {
     folder = temporaryDirectory();
-    const rule = { id: 'all', effect: 'allow', description: 'Everybody who is somebody', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
-    writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'Everything for everybody', rules: [rule] }));
+    const rule = { id: 'all', effect: 'allow', description: 'All tools, for authenticated callers', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
+    writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'All tools', rules: [rule] }));
     authority = await startPeer(node, peerPath('authority.mjs'), 3600, 'ask');
     const port = await freePort();
     const file = join(folder.path, 'starts');
@@ -171,7 +171,7 @@ test('H2 lists of a user are not used after a logout while no gateway ran, nor a
         assert.match(gateway.log(), /server restored from the catalogue cache.*server=files/);
 
         await gateway.end('SIGTERM');
-        copyFileSync(copy, file); // what was kept before the logout, although there is a grant again
+        copyFileSync(copy, file); // the entry from before the logout, while another grant exists
         gateway = await startGateway(config, [], { earlier: gateway });
         assert.deepEqual(await sees(gateway, 'alice'), both);
         assert.doesNotMatch(gateway.log(), /server restored from the catalogue cache.*server=files/);

@@ -294,7 +294,7 @@ describe('postern serve --replace', () => {
         writeConfig(here.at('.'), { ...here.whole, listen: [{ address: `unix:${here.callers}`, mode: '0660' }, { address: `127.0.0.1:${port}` }] });
         await serve(here, '--replace');
         assert.equal(await exitOf(old, 'the replaced gateway'), 0);
-        await Session.open(`http://127.0.0.1:${port}/mcp`); // the new gateway runs its loop: it has closed what it does not need
+        await Session.open(`http://127.0.0.1:${port}/mcp`); // the new gateway runs its loop: it has closed the sockets that it does not need
         await assert.rejects(Session.open(here.url), { code: 'ECONNREFUSED' });
         assert.equal(lstatSync(here.callers).mode & 0o777, 0o660);
     });
