@@ -74,8 +74,9 @@ bool catalogue_find_start(struct catalogue *catalogue, const struct catalogue_na
                           struct catalogue_find *find) MUST_CHECK;
 void catalogue_find_cancel(struct catalogue_find *find);  // done will not be called; releases the text
 // Stores an entry, or replaces it. Takes over the text, a JSON object; one of more than CATALOGUE_ENTRY_MAX bytes is not stored.
-void catalogue_put(struct catalogue *catalogue, const struct catalogue_name *name, const struct catalogue_facts *facts,
-                   struct buf *text);
+// False: too much work is waiting.
+bool catalogue_put(struct catalogue *catalogue, const struct catalogue_name *name, const struct catalogue_facts *facts,
+                   struct buf *text) MUST_CHECK;
 // Deletes the entries of a user, under all configurations; at all servers of the tenant if `server` is NULL.
 void catalogue_forget_user(struct catalogue *catalogue, const char *tenant, const char *server, const char *user);
 // Deletes the entries of a server with this configuration, of all users.

@@ -190,11 +190,12 @@ static void save(struct link *link)
     }
     name_link(link, &name);
     struct catalogue_facts facts = {login, link->usage.interval_ms};
-    catalogue_put(link->gate->catalogue, &name.name, &facts, &text);
-    name_close(&name);
-    link->kept.saved = true;
-    link->kept.unsaved = link->usage.unsaved = false;
     link->kept.save_after_ms = loop_now(link->gate->loop) + SAVE_PAUSE_MS;
+    if (catalogue_put(link->gate->catalogue, &name.name, &facts, &text)) {
+        link->kept.saved = true;
+        link->kept.unsaved = link->usage.unsaved = false;
+    }
+    name_close(&name);
 }
 
 // Another interval alone does not bring back an entry that was deleted.
