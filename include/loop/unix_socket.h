@@ -30,7 +30,8 @@ int unix_socket_connect(const char *path, struct err *err) MUST_CHECK;
 
 enum { UNIX_SOCKET_FDS_MAX = 64 };
 
-// Like send() and recv() without waiting, with descriptors that are passed to or from the other process.
+// Like send() and recv() without waiting, with descriptors that are passed to or from the other process. Sending more than
+// UNIX_SOCKET_FDS_MAX is an error.
 ssize_t unix_socket_send(int fd, struct span bytes, const int *fds, size_t count);
 // `count` is the number of descriptors received, all close-on-exec. More than UNIX_SOCKET_FDS_MAX are an error, and none stays open.
 ssize_t unix_socket_receive(int fd, void *at, size_t room, int fds[UNIX_SOCKET_FDS_MAX], size_t *count);

@@ -181,6 +181,10 @@ ssize_t unix_socket_send(int fd, struct span bytes, const int *fds, size_t count
     union descriptors control = {0};
     struct iovec io = {(char *)(uintptr_t)bytes.at, bytes.len};
     struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
+    if (count > UNIX_SOCKET_FDS_MAX) {
+        errno = EMSGSIZE;
+        return -1;
+    }
     if (count) {
         message.msg_control = control.bytes;
         message.msg_controllen = CMSG_SPACE(count * sizeof(int));
