@@ -96,6 +96,7 @@ static void on_replaced(void *arg)
     serve->retiring = true;
     serve->stop_by_ms = loop_now(serve->loop) + serve->config->timeouts.shutdown_ms;
     serve->linger = (struct loop_timer){.on_due = on_retiring, .arg = serve, .name = "replaced"};
+    gate_replaced(serve->gate);
     faces_leave_files(serve->faces);
     faces_quiesce(serve->faces);
     on_retiring(&serve->linger);

@@ -21,6 +21,7 @@ void link_start_eager(struct gate *gate);  // servers that are to run all the ti
 // ---- kept.c: the lists of servers in the catalogue cache
 void kept_note(struct link *link, unsigned kinds);  // its lists were fetched, or restored
 void kept_sweep(struct gate *gate);
+void kept_hand_over(struct gate *gate);  // another process serves from now on: lists are saved for the last time
 // Deletes the lists of a user whose grants or credential were revoked or replaced: of one server, or of all (NULL).
 void kept_forget_user(struct gate *gate, const struct identity *who, const char *server);
 // After a reload: deletes the lists of servers that were removed or changed.

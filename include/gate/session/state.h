@@ -52,6 +52,7 @@ struct gate {
     struct audit *audit;                 // NULL: none
     struct grant_store *tokens;          // NULL: none
     struct catalogue *catalogue;         // NULL: none
+    bool replaced;                       // by another process, which keeps the catalogue cache from then on
     struct assertion_keys *keys;         // sign identity assertions
     struct exchanged_tokens *exchanged;  // NULL: no server exchanges callers' tokens
     struct connect *connect;             // NULL: no server needs it

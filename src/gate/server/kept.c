@@ -9,8 +9,8 @@
 // is used with a grant, the entry belongs to the login that it was fetched with: after a logout, or a login to another account, it
 // is not used, even if another process deleted the grant.
 //
-// A link is not saved after its entry was deleted, until its lists are fetched anew, nor after it was retired. Guarded by
-// tests/e2e/servers/kept.test.mjs and tests/e2e/connect/kept-users.test.mjs.
+// A link is not saved after its entry was deleted, until its lists are fetched anew, nor after it was retired or another process
+// replaced this one. Guarded by tests/e2e/servers/kept.test.mjs and tests/e2e/connect/kept-users.test.mjs.
 #include "auth/access/access.h"
 #include "auth/grant/vault.h"
 #include "base/log.h"
@@ -184,7 +184,7 @@ static void save(struct link *link)
     struct kept_name name;
     int64_t login = link->access ? access_login(link->access) : 0;
     bool known = login || !is_bound(link);
-    if (!known || !source_save(link->source, &text) || text.overflow) {
+    if (link->gate->replaced || !known || !source_save(link->source, &text) || text.overflow) {
         buf_release(&text);
         return;
     }
@@ -251,6 +251,14 @@ void kept_retire(struct link *link)
 {
     kept_save(link);
     list_remove(&link->kept.node);
+}
+
+void kept_hand_over(struct gate *gate)
+{
+    void *link;
+    for (size_t at = 0; map_next(&gate->links, &at, NULL, &link);)
+        kept_save(link);
+    gate->replaced = true;
 }
 
 void kept_end(struct link *link)

@@ -16,7 +16,7 @@ let folder, authority, config, starts;
 before(async () => {
     folder = temporaryDirectory();
     const rule = { id: 'all', effect: 'allow', description: 'All tools, for authenticated callers', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
-    writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'All tools', rules: [rule] }));
+    writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'All tools of all servers', rules: [rule] }));
     authority = await startPeer(node, peerPath('authority.mjs'), 3600, 'ask');
     const port = await freePort();
     const file = join(folder.path, 'starts');
