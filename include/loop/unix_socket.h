@@ -19,8 +19,9 @@ enum { UNIX_SOCKET_PATH_MAX = 107 };
 // Creates a socket file with this mode and listens. A file on which no process accepts is replaced; any other existing
 // file is an error. Returns the descriptor, or -1 with the error set; then no file needs to be removed.
 int unix_socket_listen(struct unix_socket_file *file, const char *path, mode_t mode, struct err *err) MUST_CHECK;
-// The file of a listening socket that another process has created. False with errno: nothing is there.
-bool unix_socket_adopt(struct unix_socket_file *file, const char *path) MUST_CHECK;
+// The file at the path, to which the socket is bound, belongs to this process from now on, and unix_socket_peer() names this process
+// to others: the socket listens, or listens once more. False with errno.
+bool unix_socket_adopt(struct unix_socket_file *file, int fd, const char *path) MUST_CHECK;
 // Removes the file, unless another process has put its own socket there.
 void unix_socket_remove(struct unix_socket_file *file);
 void unix_socket_leave(struct unix_socket_file *file);  // another process has the socket: the file stays

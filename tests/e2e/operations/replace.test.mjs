@@ -322,6 +322,16 @@ describe('postern serve --replace', () => {
         assert.equal((await here.status()).pid, next.pid);
     });
 
+    test('a gateway that finds the sockets in use reports the pid of the successor, not of the replaced gateway', async t => {
+        const here = await open(t);
+        writeConfig(here.at('.'), { ...here.whole, listen: [{ address: `unix:${here.callers}` }] });
+        const old = await serve(here), next = await serve(here, '--replace');
+        assert.equal(await exitOf(old, 'the replaced gateway'), 0);
+        const { status, stderr } = await here.command.run(['serve', '--config', here.path], { env: here.environment });
+        assert.equal(status, EXIT.CONFIG);
+        assert.match(stderr, new RegExp(`another process \\(pid ${next.child.pid}\\) listens there already`));
+    });
+
     test('a successor closes a listener that its configuration does not have, and opens one that it adds', async t => {
         const here = await open(t);
         const old = await serve(here), port = await freePort();
