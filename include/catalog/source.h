@@ -46,21 +46,21 @@ void source_refresh(struct source *source);    // the server is ready again: fet
 void source_went_down(struct source *source);  // keeps the lists; reloads when it is back
 void source_rests(struct source *source);      // it was ended because it is not used: keeps the lists, which are good
 
-// The catalogue cache is asked for the lists of an earlier connection: until source_restore(), callers wait, and source_load() does not
-// start the server.
+// The lists of an earlier connection are being looked up in the catalogue cache. Until source_restore() callers wait, and
+// source_load() does not start the server.
 void source_await_kept(struct source *source);
-// The answer of the cache: an entry of source_save(), or empty. The text is valid JSON; its members are checked like those of a message
-// from the server. False: nothing is restored, and the server is started if source_load() was called.
+// The lookup has ended. `kept` is the text that source_save() wrote, valid JSON, or empty if the cache has no entry. Its contents are
+// checked like answers of the server. False: nothing is restored, and the server is started if source_load() was called.
 bool source_restore(struct source *source, struct span kept);
 bool source_awaits_kept(const struct source *source);
-// The lists are those of an earlier connection, and have not all been fetched since. `wanted`: source_load() was called, so they are to
-// be fetched in the background (source_renew()), for which no caller waits.
+// The lists, or some of them, are still those of an earlier connection. `wanted`: source_load() was called, so that they are worth
+// fetching in the background (source_renew()), for which no caller waits.
 bool source_is_restored(const struct source *source, bool *wanted);
 bool source_is_busy(const struct source *source);  // its server is starting, or its lists are being fetched
 void source_renew(struct source *source);
 // A caller needs a name that is not in the restored lists: callers wait until they are fetched.
 void source_confirm(struct source *source);
-// Appends an entry for the cache, a JSON object. False: not everything was fetched on the current connection.
+// Appends a JSON object for source_restore(). False: some of the lists were not fetched over the present connection.
 bool source_save(const struct source *source, struct buf *out) MUST_CHECK;
 
 struct upstream *source_upstream(const struct source *source);

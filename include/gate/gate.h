@@ -50,6 +50,8 @@ void gate_health_configuration_failed(struct gate *gate, bool failed);
 bool gate_health(const struct gate *gate, bool detailed, struct buf *out);
 // Ends the sessions of identities that are no longer valid.
 void gate_recheck_identities(struct gate *gate);
+// Another process serves new callers from now on, over the same stores. gate_shutdown() follows soon.
+void gate_replaced(struct gate *gate);
 // Waits for calls in flight up to the deadline, ends sessions and then servers, and calls on_done.
 void gate_shutdown(struct gate *gate, void (*on_done)(void *arg), void *arg);
 void gate_free(struct gate *gate);

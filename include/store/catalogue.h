@@ -1,12 +1,12 @@
-// The catalogue cache: the declarations and lists of servers in a file, so that a gateway that has just started can answer without
-// starting them.
+// The catalogue cache: the lists of servers and their answers to initialize, in a file, so that a gateway that has just started can
+// answer without starting them.
 //
 // An entry is a JSON object. It belongs to a tenant, a server and a user (or is shared), and to one configuration of the
 // server: under another configuration it is not found. The file holds users and configurations only as HMACs, because a
 // configuration contains secrets. Entries of a user are sealed.
 //
-// It is a cache: a damaged entry is dropped with a line in the log, and a file that cannot be used only costs its benefit. Work on
-// the file runs on a worker, in the order in which it was started.
+// Losing it costs only time: a damaged entry is deleted with a line in the log, and without a usable file servers are started to be
+// listed. Work on the file runs on a worker, in the order in which it was started.
 #ifndef STORE_CATALOGUE_H
 #define STORE_CATALOGUE_H
 
@@ -47,9 +47,9 @@ struct catalogue_name {
     const struct catalogue_sealing *sealing;  // for a user
 };
 
-// Facts that are stored with an entry.
+// Stored with an entry.
 struct catalogue_facts {
-    int64_t login;        // of its owner, that it is from; 0: none
+    int64_t login;        // the login of the user that the lists were fetched with; 0: none
     int64_t interval_ms;  // between requests to the server; 0: not known
 };
 
@@ -58,7 +58,7 @@ struct catalogue_find {
     void (*done)(
         struct catalogue_find *find);  // once, on the loop, never inside catalogue_find_start(), and only after true
     void *arg;
-    struct buf text;  // of the entry, valid JSON; empty: not found. The lookup's until catalogue_find_cancel()
+    struct buf text;  // of the entry, valid JSON; empty: not found. The lookup owns it until catalogue_find_cancel()
     int64_t age_ms;
     struct catalogue_facts facts;
     struct catalogue_work *work;  // the catalogue's own; NULL: not under way
@@ -66,16 +66,17 @@ struct catalogue_find {
 
 // Opens the file, or makes it; a damaged one is replaced. This blocks: it is for the start.
 struct catalogue *catalogue_open(struct loop *loop, const struct catalogue_config *config, struct err *err) MUST_CHECK;
-// Finishes work in progress. Before loop_free().
+// Finishes the work that was started. To be called before loop_free().
 void catalogue_close(struct catalogue *catalogue);
 
 // False: too much work is waiting.
 bool catalogue_find_start(struct catalogue *catalogue, const struct catalogue_name *name,
                           struct catalogue_find *find) MUST_CHECK;
 void catalogue_find_cancel(struct catalogue_find *find);  // done will not be called; releases the text
-// Stores or replaces the entry. Takes the text, which is a JSON object of at most CATALOGUE_ENTRY_MAX bytes.
-void catalogue_put(struct catalogue *catalogue, const struct catalogue_name *name, const struct catalogue_facts *facts,
-                   struct buf *text);
+// Stores an entry, or replaces it. Takes over the text, a JSON object; one of more than CATALOGUE_ENTRY_MAX bytes is not stored.
+// False: too much work is waiting.
+bool catalogue_put(struct catalogue *catalogue, const struct catalogue_name *name, const struct catalogue_facts *facts,
+                   struct buf *text) MUST_CHECK;
 // Deletes the entries of a user, under all configurations; at all servers of the tenant if `server` is NULL.
 void catalogue_forget_user(struct catalogue *catalogue, const char *tenant, const char *server, const char *user);
 // Deletes the entries of a server with this configuration, of all users.

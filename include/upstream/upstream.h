@@ -124,8 +124,8 @@ void upstream_start(struct upstream *upstream);
 // To be called when the grant was replaced. Gives up the connection that was opened with the old grant; the next request opens
 // a new one.
 void upstream_restart(struct upstream *upstream);
-// Ends a server that is ready and not used, within the time. Then it is UPSTREAM_DOWN until the next request. No request may be in
-// flight. Does nothing in another state.
+// Ends a server that is ready and not busy, within the time. Then it is UPSTREAM_DOWN until the next request. Does nothing in
+// another state.
 void upstream_rest(struct upstream *upstream, int64_t within_ms);
 // Closes the connection within the time. on_closed is called when it has ended, and may call upstream_free().
 void upstream_close(struct upstream *upstream, int64_t within_ms,
@@ -160,12 +160,13 @@ void upstream_pause(struct upstream *upstream);
 void upstream_resume(struct upstream *upstream);
 
 enum upstream_state upstream_state(const struct upstream *upstream);
+bool upstream_busy(const struct upstream *upstream);  // requests are in flight, or wait
 const struct server *upstream_server(const struct upstream *upstream);
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream);
 struct span upstream_instructions(const struct upstream *upstream);  // decoded; empty if none
-// The result of initialize, raw JSON; empty if there is none, or it is above 64 KiB.
+// The result of initialize, raw JSON; empty before the first one, or if it is larger than 64 KiB.
 struct span upstream_greeting(const struct upstream *upstream);
-// Uses what an earlier connection got as that result, until the server itself answers. False: it cannot be used.
+// Uses the result that an earlier connection received, until the server itself answers. False: it cannot be used.
 bool upstream_restore(struct upstream *upstream, struct span greeting) MUST_CHECK;
 struct span upstream_declared(
     const struct upstream *upstream);  // capabilities, raw JSON; empty if none, or above 16 KiB

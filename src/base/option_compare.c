@@ -101,7 +101,7 @@ bool option_compare_items_equal(const struct option_table *table, const struct o
 
 // ---- as bytes -------------------------------------------------------------------------------
 
-// A text with its length, so that different lists of texts never give the same bytes; NULL differs from "".
+// A text with its length, so that different texts give different bytes; NULL differs from "".
 static void put_text(const char *text, struct buf *out)
 {
     buf_printf(out, "%zd:%s,", text ? (ssize_t)strlen(text) : -1, text ? text : "");

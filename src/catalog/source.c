@@ -416,7 +416,7 @@ void source_went_down(struct source *source)
     source_rests(source);
 }
 
-// ---- the catalogue cache ---------------------------------------------------------------------
+// ---- the catalogue cache --------------------------------------------------------------------
 
 void source_await_kept(struct source *source)
 {

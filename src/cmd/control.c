@@ -36,6 +36,17 @@ static void put_configuration(const json_t *configuration, struct buf *out)
         buf_printf(out, "               the file is not valid since %s: %s\n", failing, problem ? problem : "");
 }
 
+static void put_servers(const json_t *status, struct buf *out)
+{
+    json_int_t open = number_at(status, "servers", "circuit_open");
+    buf_printf(out, "servers        %lld up, %lld starting, %lld idle, %lld down", number_at(status, "servers", "up"),
+               number_at(status, "servers", "starting"), number_at(status, "servers", "idle"),
+               number_at(status, "servers", "down"));
+    if (open)
+        buf_printf(out, " (%lld with an open circuit)", open);
+    buf_put_char(out, '\n');
+}
+
 static void put_status(const json_t *status, struct buf *out)
 {
     const json_t *problems = json_object_get(status, "problems");
@@ -50,9 +61,7 @@ static void put_status(const json_t *status, struct buf *out)
     buf_printf(out, "\nsessions       %lld of %lld\n", number_at(status, "sessions", "open"),
                number_at(status, "sessions", "room"));
     buf_printf(out, "calls          %lld in flight\n", number_at(status, "calls", "in_flight"));
-    buf_printf(out, "servers        %lld up, %lld starting, %lld idle, %lld down\n", number_at(status, "servers", "up"),
-               number_at(status, "servers", "starting"), number_at(status, "servers", "idle"),
-               number_at(status, "servers", "down"));
+    put_servers(status, out);
 }
 
 static void print_status(const json_t *status)

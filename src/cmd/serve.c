@@ -96,6 +96,7 @@ static void on_replaced(void *arg)
     serve->retiring = true;
     serve->stop_by_ms = loop_now(serve->loop) + serve->config->timeouts.shutdown_ms;
     serve->linger = (struct loop_timer){.on_due = on_retiring, .arg = serve, .name = "replaced"};
+    gate_replaced(serve->gate);
     faces_leave_files(serve->faces);
     faces_quiesce(serve->faces);
     on_retiring(&serve->linger);
@@ -246,7 +247,7 @@ static bool open_tokens(struct serve *serve, struct err *err)
     return !needed || grants_open(serve->config, serve->loop, true, &serve->tokens, err);
 }
 
-// Without it servers start with the first session, which is no reason not to serve.
+// A gateway without a catalogue cache starts its servers with the first session, so an error here is only logged.
 static bool open_catalogue(struct serve *serve)
 {
     const struct catalogue_config *config = &serve->config->catalogue;

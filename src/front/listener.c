@@ -125,7 +125,7 @@ void listener_take_over(struct listener *listener, struct listener *from, const 
 void listener_own_file(struct listener *listener, const struct config_listener *config)
 {
     const char *path = config_listener_unix_path(config->address);
-    if (path && !listener->file.path && unix_socket_adopt(&listener->file, path))
+    if (path && !listener->file.path && unix_socket_adopt(&listener->file, listener->fd, path))
         set_mode(listener, config);
 }
 

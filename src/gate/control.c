@@ -63,9 +63,9 @@ struct rows {
 static const struct {
     const char *text;
     int weight;
-} states[] = {
+} states[UPSTREAM_CLOSING + 1] = {
     [UPSTREAM_DOWN] = {"idle", 2},      [UPSTREAM_STARTING] = {"starting", 4}, [UPSTREAM_READY] = {"ready", 5},
-    [UPSTREAM_BACKOFF] = {"failed", 3}, [UPSTREAM_CLOSING] = {"draining", 1},
+    [UPSTREAM_BACKOFF] = {"failed", 3}, [UPSTREAM_RESTING] = {"idle", 2},      [UPSTREAM_CLOSING] = {"draining", 1},
 };
 
 static enum upstream_state state_of(const struct link *link)
@@ -163,7 +163,9 @@ static json_t *row_json(const struct row *row)
         json_object_set_new(out, "disabled_by", json_string(server->disabled ? "configuration" : "operator"));
     put_runtime(server_runtime_find(row->tenant, server->name), out);
     if (row->best && state_of(row->best) == UPSTREAM_BACKOFF)
-        json_object_set_new(out, "problem", text_json(span_of(upstream_problem(row->best->upstream))));
+        json_object_update_new(out, json_pack("{s:o,s:b}", "problem",
+                                              text_json(span_of(upstream_problem(row->best->upstream))), "circuit_open",
+                                              upstream_circuit_open(row->best->upstream)));
     if (row->best)
         put_offers(row->best, out);
     return out;
@@ -273,14 +275,27 @@ static json_t *count_instances(const struct tenant *tenant, const char *server)
     return json_pack("{s:I}", "instances", count);
 }
 
+// After servers were retired, disabled or enabled.
+static void follow(struct gate *gate, struct tenant *tenant)
+{
+    apply_servers(gate);
+    recheck_tenant(gate, tenant);
+    link_start_eager(gate);
+}
+
 static json_t *restart(struct gate *gate, const struct gate_control_target *target, struct err *err)
 {
     struct tenant *tenant = find_changeable(gate, target, err);
     if (!tenant)
         return NULL;
+    if (!server_runtime_enabled(tenant, server_find(tenant->servers, span_of(target->server)))) {
+        (void)err_set(err, ERR_CONFIG, "server \"%s\" is disabled; run 'postern enable %s' instead", target->server,
+                      target->server);
+        return NULL;
+    }
     json_t *result = count_instances(tenant, target->server);
     link_retire_server(tenant, target->server);
-    apply_servers(gate);
+    follow(gate, tenant);
     link_start_server(tenant, target->server);
     return result;
 }
@@ -298,8 +313,7 @@ static json_t *set_disabled(struct gate *gate, const struct gate_control_target 
     }
     json_t *result = count_instances(tenant, target->server);
     server_runtime_get(tenant, target->server)->disabled = disabled;
-    apply_servers(gate);
-    recheck_tenant(gate, tenant);
+    follow(gate, tenant);
     return result;
 }
 

@@ -267,6 +267,8 @@ static void on_deadline(struct loop_timer *timer)
     close_down(gate);
 }
 
+void gate_replaced(struct gate *gate) { kept_hand_over(gate); }
+
 void gate_shutdown(struct gate *gate, void (*on_done)(void *arg), void *arg)
 {
     shutdown_set_state(gate, GATE_CLOSING);

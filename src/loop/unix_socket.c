@@ -98,13 +98,13 @@ static bool clear_path(const struct sockaddr_un *name, struct err *err)
                    path, pid);
 }
 
-bool unix_socket_adopt(struct unix_socket_file *file, const char *path)
+bool unix_socket_adopt(struct unix_socket_file *file, int fd, const char *path)
 {
     struct stat there;
     if (lstat(path, &there) < 0)
         return false;
     *file = (struct unix_socket_file){mem_string(path), there.st_dev, there.st_ino};
-    return true;
+    return listen(fd, BACKLOG) == 0;
 }
 
 static int bind_path(struct unix_socket_file *file, const struct sockaddr_un *name, mode_t mode, struct err *err)
@@ -113,7 +113,7 @@ static int bind_path(struct unix_socket_file *file, const struct sockaddr_un *na
     mode_t before = umask(0777 & ~mode);  // so it never has another mode
     bool bound = fd >= 0 && bind(fd, (const struct sockaddr *)name, sizeof *name) == 0;
     umask(before);
-    if (bound && unix_socket_adopt(file, name->sun_path) && listen(fd, BACKLOG) == 0)
+    if (bound && unix_socket_adopt(file, fd, name->sun_path))
         return fd;
     (void)err_set(err, ERR_CONFIG, "cannot listen on unix:%s: %s", name->sun_path, strerror(errno));
     unix_socket_remove(file);
@@ -181,6 +181,10 @@ ssize_t unix_socket_send(int fd, struct span bytes, const int *fds, size_t count
     union descriptors control = {0};
     struct iovec io = {(char *)(uintptr_t)bytes.at, bytes.len};
     struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
+    if (count > UNIX_SOCKET_FDS_MAX) {
+        errno = EMSGSIZE;
+        return -1;
+    }
     if (count) {
         message.msg_control = control.bytes;
         message.msg_controllen = CMSG_SPACE(count * sizeof(int));

@@ -3,13 +3,13 @@
 //     entry (tenant, server, user, digest) → value
 //         user     HMAC of the user, empty if the entry is shared
 //         digest   HMAC of the server's configuration
-//         mac      HMAC of all the others: a row that was changed or moved is dropped
+//         mac      HMAC of all other columns but `used`: a row that was changed or moved is deleted
 //
 // The key of the HMACs is in the file. Callers add a secret from elsewhere to the configuration if they have one, so that a copy
 // of the file does not allow guessing the secrets in it.
 //
-// Nothing here is worth an error for a caller: an entry that cannot be read is not there, one that cannot be written is logged. After
-// the first error of SQLite the file is left alone until the next start, which replaces it if it is damaged.
+// No failure here is an error for a caller: an entry that cannot be read counts as not found, one that cannot be written is logged.
+// After the first error of SQLite the file is not used until the next start, which replaces it if it is damaged.
 // Guarded by tests/unit/store/catalogue_test.c.
 #include "store/catalogue.h"
 #include "base/clock.h"
@@ -17,14 +17,16 @@
 #include "base/mem.h"
 #include "base/scan.h"
 #include "base/secret.h"
+#include "db.h"
 #include "loop/offload.h"
-#include "store/db.h"
 #include "store/state.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define JOBS_MAX 1024
+#define JOBS_MAX 1024                  // lookups and puts
+#define DELETIONS_MAX 4096             // besides: a revocation must not fail because of them
+#define QUEUED_MAX ((size_t)64 << 20)  // bytes of the texts of puts that wait, besides the first
 #define TOTAL_MAX ((int64_t)256 << 20)
 #define UNUSED_MAX_MS (90LL * 86400 * 1000)
 #define SEALING_MAX 64  // that sealing may add
@@ -75,7 +77,8 @@ struct catalogue {
     unsigned char key[CATALOGUE_KEY_BYTES];
     struct offload *pool;
     int64_t total_max;
-    bool broken;  // of the worker
+    size_t jobs, queued;  // that are not done: lookups and puts, and the bytes of their texts
+    bool broken;          // of the worker
 };
 
 // One piece of work on the file. It belongs to the pool until `done`.
@@ -83,7 +86,9 @@ struct catalogue_work {
     struct offload_job job;
     struct catalogue *catalogue;
     void (*run)(struct catalogue_work *work);
-    struct catalogue_find *find;  // NULL: no lookup
+    bool deletes;
+    size_t queued;                // bytes of its text when it was started
+    struct catalogue_find *find;  // NULL: not a lookup, or cancelled
     char *tenant, *server;
     unsigned char user[SECRET_MAC_BYTES], digest[SECRET_MAC_BYTES];
     size_t user_len;
@@ -134,19 +139,15 @@ static bool read_key(struct catalogue *catalogue, struct err *err)
 
 static bool prepare(struct catalogue *catalogue, struct err *err)
 {
-    for (size_t i = 0; i < SQL_COUNT_OF_ALL; i++)
-        if (!(catalogue->statements[i] = db_prepare(&catalogue->db, sql_of[i], err))) {
-            catalogue->db.damaged = true;  // its tables are others
-            return false;
-        }
-    return true;
+    if (db_prepare_all(&catalogue->db, sql_of, SQL_COUNT_OF_ALL, catalogue->statements, err))
+        return true;
+    catalogue->db.damaged = true;  // its tables are others
+    return false;
 }
 
 static void close_file(struct catalogue *catalogue)
 {
-    for (size_t i = 0; i < SQL_COUNT_OF_ALL; i++)
-        sqlite3_finalize(catalogue->statements[i]);
-    memset(catalogue->statements, 0, sizeof catalogue->statements);
+    db_finalize_all(catalogue->statements, SQL_COUNT_OF_ALL);
     db_close(&catalogue->db);
 }
 
@@ -195,7 +196,7 @@ struct catalogue *catalogue_open(struct loop *loop, const struct catalogue_confi
         put_aside(config, err);
         open = open_file(catalogue, config, err);
     }
-    if (open && (catalogue->pool = offload_new(loop, JOBS_MAX, err)))
+    if (open && (catalogue->pool = offload_new(loop, JOBS_MAX + DELETIONS_MAX, err)))
         return catalogue;
     catalogue_close(catalogue);
     return NULL;
@@ -214,11 +215,6 @@ void catalogue_close(struct catalogue *catalogue)
 // ---- on the worker --------------------------------------------------------------------------
 
 static struct span bytes_of(const unsigned char *bytes, size_t len) { return span_make((const char *)bytes, len); }
-
-static void bind_bytes(sqlite3_stmt *statement, int at, struct span bytes)
-{
-    sqlite3_bind_blob64(statement, at, bytes.len ? bytes.at : "", bytes.len, SQLITE_STATIC);
-}
 
 // What the entry is called, in one text.
 static void put_name(const struct catalogue_work *work, struct buf *out)
@@ -245,8 +241,8 @@ static sqlite3_stmt *bound(const struct catalogue_work *work, enum entry_stateme
     sqlite3_stmt *statement = work->catalogue->statements[which];
     sqlite3_bind_text(statement, 1, work->tenant, -1, SQLITE_STATIC);
     sqlite3_bind_text(statement, 2, work->server, -1, SQLITE_STATIC);
-    bind_bytes(statement, 3, bytes_of(work->user, work->user_len));
-    bind_bytes(statement, 4, bytes_of(work->digest, sizeof work->digest));
+    db_bind_bytes(statement, 3, bytes_of(work->user, work->user_len));
+    db_bind_bytes(statement, 4, bytes_of(work->digest, sizeof work->digest));
     return statement;
 }
 
@@ -282,7 +278,7 @@ static void drop(struct catalogue_work *work, const char *why)
     change(work->catalogue, bound(work, SQL_DROP));
 }
 
-// The row as it is in the file; false: not found.
+// Reads the row from the file; false: not found.
 static bool read_row(struct catalogue_work *work, struct buf *value, unsigned char mac[SECRET_MAC_BYTES])
 {
     sqlite3_stmt *select = bound(work, SQL_GET);
@@ -316,7 +312,7 @@ static bool open_value(struct catalogue_work *work, struct buf *value)
     return ok;
 }
 
-// Why the row is not to be trusted; NULL: it is authentic.
+// The reason not to trust the row; NULL: it is as catalogue_put() wrote it.
 static const char *find_damage(struct catalogue_work *work, struct buf *value, const unsigned char *mac)
 {
     unsigned char expected[SECRET_MAC_BYTES];
@@ -386,8 +382,8 @@ static void run_put(struct catalogue_work *work)
         sqlite3_bind_int64(insert, 5, work->updated_ms);
         sqlite3_bind_int64(insert, 6, work->facts.login);
         sqlite3_bind_int64(insert, 7, work->facts.interval_ms);
-        bind_bytes(insert, 8, bytes_of(mac, sizeof mac));
-        bind_bytes(insert, 9, buf_span(&value));
+        db_bind_bytes(insert, 8, bytes_of(mac, sizeof mac));
+        db_bind_bytes(insert, 9, buf_span(&value));
         change(work->catalogue, insert);
         make_room(work->catalogue);
     }
@@ -420,6 +416,8 @@ static void done(struct offload_job *job)
 {
     struct catalogue_work *work = job->arg;
     struct catalogue_find *find = work->find;
+    work->catalogue->jobs -= !work->deletes;
+    work->catalogue->queued -= work->queued;
     if (find) {
         int64_t age_ms = clock_wall_ms() - work->updated_ms;
         find->work = NULL;
@@ -452,13 +450,27 @@ static struct catalogue_work *work_new(struct catalogue *catalogue, const struct
     return work;
 }
 
+static bool has_room(const struct catalogue_work *work)
+{
+    const struct catalogue *catalogue = work->catalogue;
+    return work->deletes ||
+           (catalogue->jobs < JOBS_MAX && (!catalogue->queued || catalogue->queued + work->text.len <= QUEUED_MAX));
+}
+
 static bool start(struct catalogue_work *work)
 {
-    if (offload_put(work->catalogue->pool, &work->job))
-        return true;
-    log_warn("catalogue cache busy: left out", LOG_STR("server", work->server));
-    work_free(work);
-    return false;
+    struct catalogue *catalogue = work->catalogue;
+    size_t queued = work->text.len;
+    if (!has_room(work) || !offload_put(catalogue->pool, &work->job)) {
+        log_warn(work->deletes ? "catalogue entries not deleted: too much work is waiting"
+                               : "catalogue cache not used for a server: too much work is waiting",
+                 LOG_STR("tenant", work->tenant), LOG_STR("server", work->server));
+        work_free(work);
+        return false;
+    }
+    catalogue->jobs += !work->deletes;
+    catalogue->queued += work->queued = queued;
+    return true;
 }
 
 bool catalogue_find_start(struct catalogue *catalogue, const struct catalogue_name *name, struct catalogue_find *find)
@@ -474,10 +486,10 @@ void catalogue_find_cancel(struct catalogue_find *find)
     if (find->work)
         find->work->find = NULL;
     find->work = NULL;
-    buf_release(&find->text);
+    buf_wipe(&find->text);
 }
 
-void catalogue_put(struct catalogue *catalogue, const struct catalogue_name *name, const struct catalogue_facts *facts,
+bool catalogue_put(struct catalogue *catalogue, const struct catalogue_name *name, const struct catalogue_facts *facts,
                    struct buf *text)
 {
     struct catalogue_work *work = work_new(catalogue, name, run_put);
@@ -485,18 +497,26 @@ void catalogue_put(struct catalogue *catalogue, const struct catalogue_name *nam
     *text = (struct buf){0};
     work->facts = *facts;
     if (work->text.len <= CATALOGUE_ENTRY_MAX)
-        (void)start(work);
-    else
-        work_free(work);
+        return start(work);
+    work_free(work);
+    return true;
+}
+
+static void delete_entries(struct catalogue *catalogue, const struct catalogue_name *name,
+                           void (*run_it)(struct catalogue_work *work))
+{
+    struct catalogue_work *work = work_new(catalogue, name, run_it);
+    work->deletes = true;
+    (void)start(work);
 }
 
 void catalogue_forget_user(struct catalogue *catalogue, const char *tenant, const char *server, const char *user)
 {
-    (void)start(work_new(catalogue, &(struct catalogue_name){.tenant = tenant, .server = server, .user = user},
-                         run_forget_user));
+    delete_entries(catalogue, &(struct catalogue_name){.tenant = tenant, .server = server, .user = user},
+                   run_forget_user);
 }
 
 void catalogue_forget_server(struct catalogue *catalogue, const struct catalogue_name *name)
 {
-    (void)start(work_new(catalogue, name, run_forget_server));
+    delete_entries(catalogue, name, run_forget_server);
 }

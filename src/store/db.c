@@ -79,6 +79,27 @@ sqlite3_stmt *db_prepare(struct db *db, const char *sql, struct err *err)
     return statement;
 }
 
+bool db_prepare_all(struct db *db, const char *const *sql, size_t count, sqlite3_stmt **out, struct err *err)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!(out[i] = db_prepare(db, sql[i], err)))
+            return false;
+    return true;
+}
+
+void db_finalize_all(sqlite3_stmt **statements, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        sqlite3_finalize(statements[i]);
+        statements[i] = NULL;
+    }
+}
+
+void db_bind_bytes(sqlite3_stmt *statement, int at, struct span bytes)
+{
+    sqlite3_bind_blob64(statement, at, bytes.len ? bytes.at : "", bytes.len, SQLITE_STATIC);
+}
+
 bool db_begin(struct db *db, struct err *err) { return db_run(db, "BEGIN IMMEDIATE", err); }
 
 void db_rollback(struct db *db) { sqlite3_exec(db->sqlite, "ROLLBACK", NULL, NULL, NULL); }

@@ -104,14 +104,6 @@ static int64_t boot_ms(void) { return clock_of(CLOCK_BOOTTIME); }
 
 // ---- opening --------------------------------------------------------------------------------
 
-static bool prepare(struct record_store *store, struct err *err)
-{
-    for (size_t i = 0; i < SQL_COUNT_OF_ALL; i++)
-        if (!(store->statements[i] = db_prepare(&store->db, sql_of[i], err)))
-            return false;
-    return true;
-}
-
 static bool set_limit(struct record_store *store, int64_t pages, struct err *err)
 {
     char sql[64];
@@ -140,7 +132,8 @@ struct record_store *record_open(const struct record_config *config, struct err 
         state_make_folders(path);
     store->clock_ms = config->clock_ms ? config->clock_ms : boot_ms;
     bool open = config->seed ? db_open_copy(&store->db, &kind, path, err) : db_open(&store->db, &kind, path, err);
-    if (open && prepare(store, err) && set_limit(store, config->page_limit, err))
+    if (open && db_prepare_all(&store->db, sql_of, SQL_COUNT_OF_ALL, store->statements, err) &&
+        set_limit(store, config->page_limit, err))
         return store;
     record_close(store);
     return NULL;
@@ -150,8 +143,7 @@ void record_close(struct record_store *store)
 {
     if (!store)
         return;
-    for (size_t i = 0; i < SQL_COUNT_OF_ALL; i++)
-        sqlite3_finalize(store->statements[i]);
+    db_finalize_all(store->statements, SQL_COUNT_OF_ALL);
     db_close(&store->db);
     buf_release(&store->key);
     buf_release(&store->value);
@@ -162,16 +154,11 @@ const char *record_path(const struct record_store *store) { return store->db.pat
 
 // ---- statements -----------------------------------------------------------------------------
 
-static void bind_bytes(sqlite3_stmt *statement, int at, struct span bytes)
-{
-    sqlite3_bind_blob64(statement, at, bytes.len ? bytes.at : "", bytes.len, SQLITE_STATIC);
-}
-
 static sqlite3_stmt *with_name(struct record_store *store, enum statement which, struct record_name name)
 {
     sqlite3_stmt *statement = store->statements[which];
     sqlite3_bind_text(statement, 1, name.space, -1, SQLITE_STATIC);
-    bind_bytes(statement, 2, name.key);
+    db_bind_bytes(statement, 2, name.key);
     return statement;
 }
 
@@ -179,8 +166,8 @@ static sqlite3_stmt *with_lease(struct record_store *store, enum statement which
                                 const struct record_lease *lease)
 {
     sqlite3_stmt *statement = store->statements[which];
-    bind_bytes(statement, 1, name);
-    bind_bytes(statement, 2, span_make((const char *)lease->owner, sizeof lease->owner));
+    db_bind_bytes(statement, 1, name);
+    db_bind_bytes(statement, 2, span_make((const char *)lease->owner, sizeof lease->owner));
     return statement;
 }
 
@@ -262,7 +249,7 @@ static enum record_answer put(struct record_store *store, struct record_name nam
     sqlite3_stmt *statement = with_name(store, generation ? SQL_UPDATE : SQL_INSERT, name);
     sqlite3_bind_int64(statement, 3, *next);
     sqlite3_bind_int64(statement, 4, clock_of(CLOCK_REALTIME));
-    bind_bytes(statement, 5, value);
+    db_bind_bytes(statement, 5, value);
     if (generation)
         sqlite3_bind_int64(statement, 6, generation);
     return change(store, statement, err);
@@ -291,7 +278,7 @@ enum record_answer record_rewrite(struct record_store *store, struct record_name
     if (!db_begin(&store->db, err))
         return RECORD_FAILED;
     sqlite3_stmt *statement = with_name(store, SQL_REWRITE, name);
-    bind_bytes(statement, 3, value);
+    db_bind_bytes(statement, 3, value);
     sqlite3_bind_int64(statement, 4, generation);
     return end(store, change(store, statement, err), err);
 }
@@ -345,7 +332,7 @@ static enum record_answer look(struct record_store *store, struct span name, int
                                struct err *err)
 {
     sqlite3_stmt *select = store->statements[SQL_HOLDER];
-    bind_bytes(select, 1, name);
+    db_bind_bytes(select, 1, name);
     sqlite3_bind_int64(select, 2, now);
     int got = sqlite3_step(select);
     if (got == SQLITE_ROW && free_in_ms)

@@ -7,7 +7,7 @@
 // Sends initialize. Its answer leads to transport.greet(), or to on_lost() if the server cannot be used.
 void handshake_start(struct upstream *upstream);
 
-// Reads what an earlier connection got as the answer, unless this one has had its own. False: it cannot be used.
+// Reads the answer that an earlier connection received, unless this one has received its own. False: it cannot be used.
 bool handshake_restore(struct upstream *upstream, struct span result) MUST_CHECK;
 
 #endif

@@ -283,7 +283,7 @@ void upstream_start(struct upstream *upstream)
 
 void upstream_rest(struct upstream *upstream, int64_t within_ms)
 {
-    if (upstream->state != UPSTREAM_READY || upstream->losing)
+    if (upstream->state != UPSTREAM_READY || upstream->losing || upstream_busy(upstream))
         return;
     forget_access(upstream);
     upstream->failures = 0;
@@ -356,6 +356,7 @@ void upstream_resume(struct upstream *upstream)
 static void on_stopped(struct upstream *upstream)
 {
     if (upstream->state == UPSTREAM_RESTING) {
+        drop_wire(upstream);
         set_state(upstream, UPSTREAM_DOWN);
         if (upstream->wake && upstream->state == UPSTREAM_DOWN)
             begin(upstream);
@@ -445,6 +446,10 @@ void upstream_free(struct upstream *upstream)
 }
 
 enum upstream_state upstream_state(const struct upstream *upstream) { return upstream->state; }
+bool upstream_busy(const struct upstream *upstream)
+{
+    return upstream->in_flight.count || !list_empty(&upstream->waiting) || !list_empty(&upstream->refused);
+}
 const struct server *upstream_server(const struct upstream *upstream) { return upstream->server; }
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream) { return &upstream->abilities; }
 struct span upstream_instructions(const struct upstream *upstream) { return buf_span(&upstream->instructions); }

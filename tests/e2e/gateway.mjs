@@ -55,6 +55,10 @@ export function temporaryDirectory() {
     return { path, remove: () => rmSync(path, { recursive: true, force: true }) };
 }
 
+/** The bytes of the catalogue cache in a state folder, in the file and in its log. */
+export const catalogueText = state =>
+    readdirSync(state).filter(name => name.startsWith('catalogue.db')).map(name => readFileSync(join(state, name), 'latin1')).join('');
+
 const LIST_WAIT = '30s'; // enough on a busy machine
 
 /** Writes a configuration file whose servers carry a mark in their environment, by which survivors are recognised. */

@@ -11,19 +11,20 @@ void link_recheck_all(struct gate *gate);  // grants may have been deleted by an
 // most for timeouts.shutdown.
 void link_retire_stale(struct gate *gate);
 bool link_is_of(const struct link *link, const struct tenant *tenant, const char *server);
-// For an operator: the links of one server are retired, whether or not anything has changed; and those that replace them are
-// started, unless they are of one user or session.
+// For an operator: the links of one server are retired, whether or not anything has changed, and their lists are fetched anew;
+// and those that replace them are started, unless they are of one user or session.
 void link_retire_server(const struct tenant *tenant, const char *server);
 void link_start_server(const struct tenant *tenant, const char *server);
 void link_sweep_retired(struct gate *gate);
 void link_start_eager(struct gate *gate);  // servers that are to run all the time
 
-// ---- kept.c: lists of servers in the catalogue cache
-void kept_note(struct link *link, unsigned kinds);  // its lists were fetched, or found
+// ---- kept.c: the lists of servers in the catalogue cache
+void kept_note(struct link *link, unsigned kinds);  // its lists were fetched, or restored
 void kept_sweep(struct gate *gate);
-// The grants or the credential of this user have ended or are others: at one server, or at all (NULL).
+void kept_hand_over(struct gate *gate);  // another process serves from now on: lists are saved for the last time
+// Deletes the lists of a user whose grants or credential were revoked or replaced: of one server, or of all (NULL).
 void kept_forget_user(struct gate *gate, const struct identity *who, const char *server);
-// After a reload: servers that were removed or changed.
+// After a reload: deletes the lists of servers that were removed or changed.
 void kept_forget_changed(const struct gate *gate, const struct config *old);
 
 // ---- idle.c

@@ -52,6 +52,7 @@ struct gate {
     struct audit *audit;                 // NULL: none
     struct grant_store *tokens;          // NULL: none
     struct catalogue *catalogue;         // NULL: none
+    bool replaced;                       // by another process, which keeps the catalogue cache from then on
     struct assertion_keys *keys;         // sign identity assertions
     struct exchanged_tokens *exchanged;  // NULL: no server exchanges callers' tokens
     struct connect *connect;             // NULL: no server needs it
@@ -117,16 +118,16 @@ struct tenant {
     struct map runtimes;  // of server_runtime.c: name of a server -> struct server_runtime
 };
 
-// What the catalogue cache has of a link, see kept.c.
+// The lists of a link in the catalogue cache, see kept.c.
 struct link_kept {
     struct list node;  // in gate->kept
     struct catalogue_find find;
     struct grant_request grants;
-    char *user;             // the owner of the entry; NULL: it is shared
-    int64_t login;          // that the user has, for a server that is used with a grant
-    int64_t renew_at_ms;    // when the entry is no longer fresh (loop_now)
+    char *user;             // the user that the entry belongs to; NULL: it is shared
+    int64_t login;          // of the user's grant, for a server that is used with one
+    int64_t renew_at_ms;    // when the restored lists are no longer fresh (loop_now)
     int64_t save_after_ms;  // no earlier
-    bool unsaved;           // the lists are others than those that are kept
+    bool unsaved;           // the lists differ from the entry
     bool saved;             // since the link began
     bool ended;             // the link is being closed
 };
@@ -138,8 +139,8 @@ struct link_usage {
     int64_t asked_ms;        // when the last request came; 0: none has
     int64_t needed_ms;       // when it was last needed
     int64_t tasks_until_ms;  // until then it may have tasks
-    bool unsaved;            // the interval is another one than is kept
-    bool resting;
+    bool unsaved;            // the interval differs from that of the entry
+    bool resting;            // it is being ended for that: not a loss
 };
 
 // One upstream as the gate uses it.

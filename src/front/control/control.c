@@ -510,7 +510,7 @@ struct control *control_new(const struct control_spec *spec, const char *path, s
 
 void control_own_file(struct control *control)
 {
-    if (control && !control->file.path && !unix_socket_adopt(&control->file, control->path))
+    if (control && !control->file.path && !unix_socket_adopt(&control->file, control->listener.fd, control->path))
         log_warn("control socket removed by another process", LOG_STR("path", control->path));
 }
 

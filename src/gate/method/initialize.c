@@ -119,7 +119,7 @@ static enum phase_result begin(struct call *call)
     return PHASE_NEXT;
 }
 
-// The catalogue cache has not answered yet for some server.
+// A lookup in the catalogue cache is under way for one of the servers.
 static bool is_early(const struct call *call)
 {
     for (size_t i = 0; i < call->scope->link_count; i++)
@@ -130,7 +130,7 @@ static bool is_early(const struct call *call)
 
 static void on_waited_enough(struct loop_timer *timer) { call_resume(timer->arg); }
 
-// It waits for the catalogue cache, for what servers have said before, but not for servers.
+// The result needs the instructions of servers, so it waits for the catalogue cache, but not for a server to start.
 enum phase_result initialize_session(struct call *call)
 {
     int64_t now = loop_now(call->gate->loop);

@@ -71,6 +71,7 @@ static void on_state(void *arg, struct upstream *upstream)
         subscription_renew(link);
         level_push(link);
         break;
+    case UPSTREAM_RESTING: link->usage.resting = true; break;
     case UPSTREAM_DOWN:
     case UPSTREAM_BACKOFF:
         if (*problem)

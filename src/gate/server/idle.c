@@ -79,7 +79,8 @@ static bool is_needed(const struct link *link)
     const struct link_usage *usage = &link->usage;
     return usage->callers.count || link->asks.count || link->watched.count || link->caller_tasks.count ||
            !list_empty(&link->calls) || !list_empty(&link->task_calls) || !list_empty(&link->fan_outs) ||
-           loop_now(link->gate->loop) < usage->tasks_until_ms || source_is_busy(link->source);
+           loop_now(link->gate->loop) < usage->tasks_until_ms || source_is_busy(link->source) ||
+           upstream_busy(link->upstream);
 }
 
 // ---- resting --------------------------------------------------------------------------------
@@ -89,7 +90,6 @@ static void rest(struct link *link, int64_t idle_ms)
     log_info("server rests: not used", LOG_STR("server", upstream_server(link->upstream)->name),
              LOG_INT("idle_s", idle_ms / 1000));
     kept_save(link);
-    link->usage.resting = true;
     upstream_rest(link->upstream, link->gate->config->timeouts.shutdown_ms);
 }
 

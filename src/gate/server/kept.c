@@ -1,14 +1,16 @@
-// Owns the use of the catalogue cache: finding the entry of a new link, refreshing it in the background, saving and forgetting
-// entries.
+// Owns the entries of links in the catalogue cache: the lookup for a new link, refreshing in the background, saving and deleting.
 //
-// A link begins with a lookup, and callers wait until it has ended (source_await_kept). A restored list counts as fetched: no server is
-// started for it until a call needs one, or the entry is older than catalogue.fresh. Then some caller must have asked for the
-// lists, and at most RENEWALS servers are refreshed at a time.
+// A link begins with a lookup, and callers wait until it has ended (source_await_kept). Restored lists count as loaded: the server is
+// started only when a call needs it, or when the entry is older than catalogue.fresh and a caller has asked for the lists. At most
+// RENEWALS servers are refreshed at a time.
 //
 // Nothing of one user reaches another: an entry of a server with isolation `user` is found by that user alone, and sealed with a
-// key that the vault keeps. Without a store of grants, entries of users are not kept. With isolation `session` nothing is.
-// Where the server is used with a grant, the entry belongs to the login that it was fetched with: after a logout, or a login to
-// another account, it is not used, also if another process deleted the grant. Guarded by tests/e2e/servers/kept.test.mjs.
+// key of the vault. Without a store of grants, lists of users are not saved. With isolation `session` no lists are. Where the server
+// is used with a grant, the entry belongs to the login that it was fetched with: after a logout, or a login to another account, it
+// is not used, even if another process deleted the grant.
+//
+// A link is not saved after its entry was deleted, until its lists are fetched anew, nor after it was retired or another process
+// replaced this one. Guarded by tests/e2e/servers/kept.test.mjs and tests/e2e/connect/kept-users.test.mjs.
 #include "auth/access/access.h"
 #include "auth/grant/vault.h"
 #include "base/log.h"
@@ -36,7 +38,7 @@ static bool unseal(const unsigned char *key, struct span name, struct span seale
     return vault_unseal_with(key, (struct record_name){SPACE, name}, sealed, out);
 }
 
-// All that an entry is found by.
+// The key of an entry.
 struct kept_name {
     struct buf configuration;
     struct catalogue_sealing sealing;
@@ -47,7 +49,7 @@ static void name_open(const struct gate *gate, const char *tenant, const struct 
                       struct kept_name *out)
 {
     *out = (struct kept_name){.sealing = {seal, unseal, {0}}};
-    if (gate->tokens) {  // so that the file alone does not allow guessing secrets of the configuration
+    if (gate->tokens) {  // so that secrets of the configuration cannot be guessed from the file alone
         buf_put(&out->configuration, grant_store_key(gate->tokens), VAULT_KEY_BYTES);
         secret_mac(grant_store_key(gate->tokens), VAULT_KEY_BYTES, span_of(SPACE), out->sealing.key);
     }
@@ -76,8 +78,8 @@ static void name_link(const struct link *link, struct kept_name *out)
 static bool is_kept(const struct link *link)
 {
     const struct gate *gate = link->gate;
-    return gate->catalogue && !link->kept.ended && upstream_server(link->upstream)->isolation != SERVER_PER_SESSION &&
-           (!link->kept.user || gate->tokens);
+    return gate->catalogue && !link->kept.ended && !link->retired_until_ms &&
+           upstream_server(link->upstream)->isolation != SERVER_PER_SESSION && (!link->kept.user || gate->tokens);
 }
 
 // The server shows what the account of a grant may see.
@@ -105,7 +107,7 @@ static void reset(struct link_kept *kept)
     kept->save_after_ms = 0;
 }
 
-static void forget_link(struct link *link)
+void kept_forget_link(struct link *link)
 {
     const char *server = upstream_server(link->upstream)->name;
     reset(&link->kept);
@@ -119,7 +121,7 @@ static void on_found(struct catalogue_find *find)
     struct buf text = find->text;
     find->text = (struct buf){0};
     if (text.len && is_bound(link) && find->facts.login != link->kept.login) {
-        forget_link(link);
+        kept_forget_link(link);
         buf_clear(&text);
     }
     if (text.len && !link->usage.interval_ms)
@@ -137,7 +139,7 @@ static void look_up(struct link *link)
     name_close(&name);
 }
 
-// Which login the user has at this server now; none: nothing that was kept is used.
+// An entry is used only if the user's grant is from the same login.
 static void on_grants(struct grant_request *request)
 {
     struct link *link = request->arg;
@@ -149,7 +151,7 @@ static void on_grants(struct grant_request *request)
         look_up(link);
         return;
     }
-    forget_link(link);
+    kept_forget_link(link);
     restore(link, (struct span){0});
 }
 
@@ -189,23 +191,25 @@ static void save(struct link *link)
     struct kept_name name;
     int64_t login = link->access ? access_login(link->access) : 0;
     bool known = login || !is_bound(link);
-    if (!known || !source_save(link->source, &text) || text.overflow) {
+    if (link->gate->replaced || !known || !source_save(link->source, &text) || text.overflow) {
         buf_release(&text);
         return;
     }
     name_link(link, &name);
     struct catalogue_facts facts = {login, link->usage.interval_ms};
-    catalogue_put(link->gate->catalogue, &name.name, &facts, &text);
-    name_close(&name);
-    link->kept.saved = true;
-    link->kept.unsaved = link->usage.unsaved = false;
     link->kept.save_after_ms = loop_now(link->gate->loop) + SAVE_PAUSE_MS;
-    log_debug("server saved in the catalogue cache", LOG_STR("server", upstream_server(link->upstream)->name));
+    if (catalogue_put(link->gate->catalogue, &name.name, &facts, &text)) {
+        link->kept.saved = true;
+        link->kept.unsaved = link->usage.unsaved = false;
+        log_debug("server saved in the catalogue cache", LOG_STR("server", upstream_server(link->upstream)->name));
+    }
+    name_close(&name);
 }
 
+// Another interval alone does not bring back an entry that was deleted.
 void kept_save(struct link *link)
 {
-    if (is_kept(link) && (link->kept.unsaved || link->usage.unsaved))
+    if (is_kept(link) && (link->kept.unsaved || (link->kept.saved && link->usage.unsaved)))
         save(link);
 }
 
@@ -250,6 +254,21 @@ void kept_sweep(struct gate *gate)
 
 // ---- forgetting -----------------------------------------------------------------------------
 
+// The link in its place may have fetched other lists when this one ends, so those of this one are not saved then.
+void kept_retire(struct link *link)
+{
+    kept_save(link);
+    list_remove(&link->kept.node);
+}
+
+void kept_hand_over(struct gate *gate)
+{
+    void *link;
+    for (size_t at = 0; map_next(&gate->links, &at, NULL, &link);)
+        kept_save(link);
+    gate->replaced = true;
+}
+
 void kept_end(struct link *link)
 {
     kept_save(link);
@@ -260,8 +279,6 @@ void kept_end(struct link *link)
     free(link->kept.user);
     link->kept.user = NULL;
 }
-
-void kept_forget_link(struct link *link) { forget_link(link); }
 
 void kept_forget_user(struct gate *gate, const struct identity *who, const char *server)
 {
@@ -279,18 +296,24 @@ void kept_forget_user(struct gate *gate, const struct identity *who, const char 
     free(user);
 }
 
+void kept_forget_server(const struct gate *gate, const char *tenant, const struct server *server)
+{
+    struct kept_name name;
+    if (!gate->catalogue)
+        return;
+    name_open(gate, tenant, server, NULL, &name);
+    catalogue_forget_server(gate->catalogue, &name.name);
+    name_close(&name);
+}
+
 static void forget_changed(const struct gate *gate, const char *tenant, const struct option_items *old,
                            const struct option_items *now)
 {
     const struct server *servers = old->at;
     for (size_t i = 0; i < old->count; i++) {
         const struct server *same = now ? server_find(now, span_of(servers[i].name)) : NULL;
-        struct kept_name name;
-        if (same && option_compare_equal(&server_options, &servers[i], same))
-            continue;
-        name_open(gate, tenant, &servers[i], NULL, &name);
-        catalogue_forget_server(gate->catalogue, &name.name);
-        name_close(&name);
+        if (!same || !option_compare_equal(&server_options, &servers[i], same))
+            kept_forget_server(gate, tenant, &servers[i]);
     }
 }
 

@@ -16,7 +16,7 @@
 const char link_capabilities[] = "{\"roots\":{\"listChanged\":true},\"sampling\":{\"context\":{},\"tools\":{}},"
                                  "\"elicitation\":{\"form\":{},\"url\":{}}}";
 
-// For whom a link is made.
+// The first user of a new link.
 struct link_user {
     struct tenant *tenant;
     const struct identity *identity;
@@ -171,7 +171,7 @@ static void start_eager(struct gate *gate, struct tenant *tenant)
     struct identity *nobody = identity_new(IDENTITY_NONE, tenant->name, "", "");
     struct link_user user = {tenant, nobody, NULL};
     for (size_t i = 0; i < tenant->servers->count; i++) {
-        if (!servers[i].eager || servers[i].disabled)
+        if (!servers[i].eager || !server_runtime_enabled(tenant, &servers[i]))
             continue;
         struct link *link = find_or_make(gate, &servers[i], &user);
         source_load(link->source);
@@ -299,6 +299,7 @@ static void retire(struct link *link)
 {
     struct gate *gate = link->gate;
     int64_t within_ms = gate->config->timeouts.shutdown_ms;
+    kept_retire(link);
     map_remove(&gate->links, span_make(link->key, link->key_len));
     link->retired_until_ms = loop_now(gate->loop) + within_ms;
     list_append(&gate->retired, &link->retired_node);
@@ -325,6 +326,7 @@ void link_retire_server(const struct tenant *tenant, const char *server)
     for (size_t at = 0; map_next(&tenant->gate->links, &at, NULL, &value);)
         if (link_is_of(value, tenant, server))
             retire(value);
+    kept_forget_server(tenant->gate, tenant->name, server_find(tenant->servers, span_of(server)));
 }
 
 void link_start_server(const struct tenant *tenant, const char *server)

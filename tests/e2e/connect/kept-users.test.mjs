@@ -1,11 +1,11 @@
 // The catalogue cache keeps the lists of each user apart, and no longer than the user's grant.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { copyFileSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 
-import { binary, freePort, node, peerPath, startGateway, startPeer, stdioServer, temporaryDirectory, until } from '../gateway.mjs';
+import { binary, catalogueText, freePort, node, peerPath, startGateway, startPeer, stdioServer, temporaryDirectory, until } from '../gateway.mjs';
 import { Jar } from '../jar.mjs';
 import { initialize, post, reply, send } from '../raw.mjs';
 
@@ -15,8 +15,8 @@ const ROUNDS = 4;
 let folder, authority, config, starts;
 before(async () => {
     folder = temporaryDirectory();
-    const rule = { id: 'all', effect: 'allow', description: 'Everybody who is somebody', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
-    writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'Everything for everybody', rules: [rule] }));
+    const rule = { id: 'all', effect: 'allow', description: 'All tools, for authenticated callers', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
+    writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'All tools of all servers', rules: [rule] }));
     authority = await startPeer(node, peerPath('authority.mjs'), 3600, 'ask');
     const port = await freePort();
     const file = join(folder.path, 'starts');
@@ -62,10 +62,6 @@ class Caller {
 const sees = async (gateway, user) => (await Caller.open(gateway, user)).names();
 const both = ['files__whoami', 'own__act', 'own__fine'], own = ['own__act', 'own__fine'];
 
-/** What is in the file, whether it has been moved from its log or not. */
-const cacheText = directory =>
-    readdirSync(directory).filter(name => name.startsWith('catalogue.db')).map(name => readFileSync(join(directory, name), 'latin1')).join('');
-
 test('H2 lists of a user are kept for that user alone, sealed, and until the user disconnects', async () => {
     let gateway = await startGateway(config);
     const again = async () => {
@@ -81,8 +77,8 @@ test('H2 lists of a user are kept for that user alone, sealed, and until the use
         assert.equal(starts(), before, 'both were answered from the cache');
         assert.deepEqual(await sees(gateway, 'carol'), own);
         assert.equal(starts(), before + 1, 'carol gets nothing that was kept for others');
-        assert.match(cacheText(gateway.state), /files/);
-        assert.doesNotMatch(cacheText(gateway.state), /whoami|alice|carol/);
+        assert.match(catalogueText(gateway.state), /files/);
+        assert.doesNotMatch(catalogueText(gateway.state), /whoami|alice|carol/);
 
         await new Jar('alice').disconnect(gateway.origin, 'files');
         await again();
@@ -142,12 +138,14 @@ test('lists of a user whose token is revoked are deleted', async () => {
         gateway = await startGateway(bearer, [], { earlier: gateway });
         const before = starts();
         assert.deepEqual([await list(first), starts()], [own, before]);
+        assert.ok((await (await Caller.open(gateway, 'dora', first)).request('tools/call', { name: 'own__fine', arguments: {} })).result);
+        assert.equal(starts(), before + 1, 'a call has started the server, so its lists may be saved again');
         token('revoke', /postern_([A-Za-z0-9]+)_/.exec(first.authorization)[1]);
         await gateway.line(/session ended: its credential is no longer valid/, WAIT_MS);
         const second = newToken();
         const opens = () => send(gateway.url, { headers: post(second), body: initialize('2025-06-18') });
         await until(async () => (await opens()).status === 200, WAIT_MS, 'the new token is accepted');
-        assert.deepEqual([await list(second), starts()], [own, before + 1]);
+        assert.deepEqual([await list(second), starts()], [own, before + 2]);
     } finally {
         await gateway.stop();
     }
@@ -174,7 +172,7 @@ test('H2 lists of a user are not used after a logout while no gateway ran, nor a
         assert.match(gateway.log(), /server restored from the catalogue cache.*server=files/);
 
         await gateway.end('SIGTERM');
-        copyFileSync(copy, file); // what was kept before the logout, although there is a grant again
+        copyFileSync(copy, file); // the entry from before the logout, while another grant exists
         gateway = await startGateway(config, [], { earlier: gateway });
         assert.deepEqual(await sees(gateway, 'alice'), both);
         assert.doesNotMatch(gateway.log(), /server restored from the catalogue cache.*server=files/);

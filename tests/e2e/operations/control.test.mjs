@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
 import { commandLine, EXIT } from '../command-line.mjs';
-import { binary, peerPath, startGateway, temporaryDirectory, until, writeConfig } from '../gateway.mjs';
+import { binary, catalogueText, peerPath, startGateway, stdioServer, temporaryDirectory, until, writeConfig } from '../gateway.mjs';
 import { Session } from '../raw.mjs';
 
 const WAIT_MS = 20_000;
@@ -192,6 +192,26 @@ describe('servers', () => {
         assert.deepEqual(JSON.parse(other.stdout).map(({ name, state }) => [name, state]), [['b', 'ready']]);
     });
 
+    test('postern servers shows a server that is being ended because it is idle', async t => {
+        const a = { ...stdioServer.misbehave('ignore-term'), idle_timeout: '1s' };
+        const gateway = await start(t, { timeouts: { shutdown: '4s' }, mcpServers: { a } }), session = await Session.open(gateway.url);
+        await session.request('tools/list');
+        await gateway.line(/server rests: not used/, WAIT_MS);
+        const { state, instances } = await serverOf(gateway, 'a');
+        assert.equal(state, 'idle');
+        assert.ok((await gateway.servers()).includes(String(instances[0].pid)), 'its process is still there');
+    });
+
+    test('postern servers and postern status show an open circuit', async t => {
+        const gateway = await start(t, { mcpServers: { broken: { command: '/no/such/program' } } }), session = await Session.open(gateway.url);
+        await session.request('tools/list');
+        await gateway.line(/circuit opened.*server=broken/, WAIT_MS);
+        const [broken] = await command.json(['servers', '--control', gateway.control], EXIT.UNAVAILABLE);
+        assert.deepEqual([broken.state, broken.circuit_open], ['failed', true]);
+        assert.equal((await gateway.ask('status')).servers.circuit_open, 1);
+        assert.match((await command.onTerminal(['status', '--control', gateway.control])).shown, /^servers .*1 down \(1 with an open circuit\)$/m);
+    });
+
     test('postern servers is a table on a terminal', async t => {
         const gateway = await start(t, { mcpServers: { a: mirror('one') } }), session = await Session.open(gateway.url);
         await session.call('a__one');
@@ -311,6 +331,25 @@ describe('restart', () => {
         assert.ok(withoutMarks(await gateway.servers()).every(pid => !before.includes(pid)));
     });
 
+    test('postern restart fetches the lists of the new process, although those of the old one are kept', async t => {
+        const file = join(folder.path, 'pages-of-a'), { command: program, args } = stdioServer.misbehave('pages');
+        const a = { command: '/bin/sh', args: ['-c', `exec "$0" "$@" $(cat ${file})`, program, ...args] };
+        writeFileSync(file, '1');
+        const gateway = await start(t, { mcpServers: { a } }), session = await Session.open(gateway.url);
+        assert.deepEqual(await toolsOf(session), ['a__fine']);
+        await until(() => catalogueText(gateway.state).includes('fine'), WAIT_MS, 'its lists are kept');
+        writeFileSync(file, '2');
+        await gateway.ask('restart', ['a']);
+        assert.deepEqual(await toolsOf(session), ['a__fine', 'a__page_1']);
+    });
+
+    test('postern restart starts an eager server again, although no session needs it', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one', { eager: true }) } });
+        const before = await until(() => pidOf(gateway, 'a'), WAIT_MS, 'the server starts with the gateway');
+        assert.deepEqual(await gateway.ask('restart', ['a']), { instances: 1 });
+        await until(async () => ![undefined, before].includes(await pidOf(gateway, 'a')), WAIT_MS, 'another process starts');
+    });
+
     test('postern restart of a server that does not run says so', async t => {
         const gateway = await start(t, { mcpServers: { a: mirror('one') } });
         assert.deepEqual(await gateway.ask('restart', ['a']), { instances: 0 });
@@ -349,6 +388,28 @@ describe('disable', () => {
         assert.ok((await session.call('c__three')).result);
         assert.equal((await session.call('b__two')).error.code, -32602);
         assert.equal((await gateway.ask('servers')).find(({ name }) => name === 'b').state, 'disabled');
+    });
+
+    test('an eager server stays disabled across a reload, and is started when it is enabled', async t => {
+        const config = { mcpServers: { a: mirror('one', { eager: true }) } }, gateway = await start(t, config);
+        await until(async () => (await gateway.servers()).length === 1, WAIT_MS, 'the server starts with the gateway');
+        await gateway.ask('disable', ['a']);
+        await until(async () => (await gateway.servers()).length === 0, WAIT_MS, 'the server ends');
+        await gateway.reconfigure({ ...config, control: gateway.control, mcpServers: { ...config.mcpServers, b: mirror('two', { eager: true }) } });
+        await gateway.line(/server ready.*\bserver=b\b/, WAIT_MS);
+        assert.equal((await gateway.servers()).length, 1, 'only the other server runs');
+        await gateway.ask('enable', ['a']);
+        await until(async () => (await gateway.servers()).length === 2, WAIT_MS, 'the server starts');
+    });
+
+    test('a disabled server is not restarted', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one'), off: mirror('two', { disabled: true }) } });
+        await gateway.ask('disable', ['a']);
+        for (const name of ['a', 'off']) {
+            const { status, stderr } = await command.run(['restart', name, '--control', gateway.control]);
+            assert.equal(status, EXIT.CONFIG);
+            assert.match(stderr, new RegExp(`server "${name}" is disabled; run 'postern enable ${name}'`));
+        }
     });
 
     test('a server that the configuration disables is not enabled', async t => {

@@ -10,7 +10,7 @@ import { text } from 'node:stream/consumers';
 import { describe, test } from 'node:test';
 
 import { commandLine, EXIT } from '../command-line.mjs';
-import { binary, freePort, peerPath, settles, temporaryDirectory, until, watch, writeConfig } from '../gateway.mjs';
+import { binary, catalogueText, freePort, peerPath, settles, temporaryDirectory, until, watch, writeConfig } from '../gateway.mjs';
 import { initialize, post, reply, resultText, Session } from '../raw.mjs';
 
 const WAIT_MS = 30_000;
@@ -49,6 +49,13 @@ async function open(t, config = {}) {
         status: async () => JSON.parse((await command.run(['status', '--control', at('control.sock')])).stdout), // also while its configuration file is not valid
         replace: (more = []) => command.run(['serve', '--config', at('postern.json'), '--replace', ...more], { env: { POSTERN_STATE: folder.path } })
     };
+}
+
+/** The path of a folder for the files of a test. */
+function temporary(t) {
+    const folder = temporaryDirectory();
+    t.after(() => folder.remove());
+    return folder.path;
 }
 
 const exitOf = async (gateway, what) => {
@@ -256,6 +263,33 @@ describe('postern serve --replace', () => {
         assert.equal(await exitOf(old, 'the replaced gateway'), 0);
     });
 
+    test('a replaced gateway does not overwrite the lists that its successor has fetched', async t => {
+        const names = join(temporary(t), 'tools'), go = `${names}-go`, begun = `${names}-begun`;
+        const a = { command: '/bin/sh', args: ['-c', `exec ${peerPath('mirror')} --tools "$(cat ${names})"`] };
+        writeFileSync(names, '["one"]');
+        const here = await open(t, { timeouts: { shutdown: '60s' }, mcpServers: { a } }), old = await serve(here);
+        const session = await Session.open(here.url);
+        assert.ok((await session.call('a__one')).result);
+        await until(() => catalogueText(here.at('.')).includes('"one"'), WAIT_MS, 'the lists are saved');
+        const inFlight = session.call('a__wait', { file: go, begun });
+        await until(() => existsSync(begun), WAIT_MS, 'the call has begun');
+
+        writeFileSync(names, '["one","two"]');
+        const next = await serve(here, '--replace');
+        await old.line(/replaced pid=/, WAIT_MS);
+        assert.ok((await (await Session.open(here.url)).call('a__two')).result);
+        await until(() => catalogueText(here.at('.')).includes('"two"'), WAIT_MS, 'the lists of the new process are saved');
+        writeFileSync(go, '');
+        assert.ok((await inFlight).result);
+        assert.equal(await exitOf(old, 'the replaced gateway'), 0);
+
+        next.child.kill('SIGKILL'); // so that it saves nothing at its end
+        await next.exited;
+        await serve(here);
+        const { result } = await (await Session.open(here.url)).request('tools/list');
+        assert.ok(result.tools.some(({ name }) => name === 'a__two'), 'the next gateway lists what the successor has fetched');
+    });
+
     test('a call that does not end is cut off by the replaced gateway after timeouts.shutdown', async t => {
         const here = await open(t, { timeouts: { shutdown: '500ms' } });
         const old = await serve(here), session = await Session.open(here.url);
@@ -289,13 +323,23 @@ describe('postern serve --replace', () => {
         assert.equal((await here.status()).pid, next.pid);
     });
 
+    test('a gateway that finds the sockets in use reports the pid of the successor, not of the replaced gateway', async t => {
+        const here = await open(t);
+        writeConfig(here.at('.'), { ...here.whole, listen: [{ address: `unix:${here.callers}` }] });
+        const old = await serve(here), next = await serve(here, '--replace');
+        assert.equal(await exitOf(old, 'the replaced gateway'), 0);
+        const { status, stderr } = await here.command.run(['serve', '--config', here.path], { env: here.environment });
+        assert.equal(status, EXIT.CONFIG);
+        assert.match(stderr, new RegExp(`another process \\(pid ${next.child.pid}\\) listens there already`));
+    });
+
     test('a successor closes a listener that its configuration does not have, and opens one that it adds', async t => {
         const here = await open(t);
         const old = await serve(here), port = await freePort();
         writeConfig(here.at('.'), { ...here.whole, listen: [{ address: `unix:${here.callers}`, mode: '0660' }, { address: `127.0.0.1:${port}` }] });
         await serve(here, '--replace');
         assert.equal(await exitOf(old, 'the replaced gateway'), 0);
-        await Session.open(`http://127.0.0.1:${port}/mcp`);
+        await Session.open(`http://127.0.0.1:${port}/mcp`); // the new gateway runs its loop: it has closed the sockets that it does not need
         await assert.rejects(Session.open(here.url), { code: 'ECONNREFUSED' });
         assert.equal(lstatSync(here.callers).mode & 0o777, 0o660);
     });

@@ -53,9 +53,9 @@ describe('idle servers', () => {
             await session.call('called__fine');
             await rests(gateway, 'other');
             await call(gateway, 'other__fine');
-            await until(() => times(gateway, 'server rests.*server=other') === 2, WAIT_MS, 'the other one has rested twice');
+            await until(() => times(gateway, 'server rests.*server=other') === 2, WAIT_MS, 'the server without a session has rested twice');
             assert.equal(times(gateway, 'server rests.*server=called'), 0);
-            await until(() => gateway.servers().length === 1, WAIT_MS, 'the other one has ended');
+            await until(() => gateway.servers().length === 1, WAIT_MS, 'its process has ended');
             await session.delete();
             await rests(gateway, 'called');
         }));
@@ -85,7 +85,7 @@ describe('idle servers', () => {
             await session.delete();
             for (let round = 1; round <= 2; round++) {
                 await call(gateway, 'other__fine');
-                await until(() => times(gateway, 'server rests.*server=other') >= round, WAIT_MS, 'the other one rests');
+                await until(() => times(gateway, 'server rests.*server=other') >= round, WAIT_MS, 'the idle server rests');
             }
             assert.equal(times(gateway, 'server rests.*server=tasked'), 0);
         }));
@@ -127,7 +127,7 @@ describe('idle servers', () => {
             await once(gateway, 'tools/list');
             for (let round = 1; round <= 2; round++) {
                 await call(gateway, 'other__fine');
-                await until(() => times(gateway, 'server rests.*server=other') === round, WAIT_MS, 'the other one rests');
+                await until(() => times(gateway, 'server rests.*server=other') === round, WAIT_MS, 'the idle server rests');
             }
             assert.equal(times(gateway, 'server rests'), 2);
         }));

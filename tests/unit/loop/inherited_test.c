@@ -85,14 +85,14 @@ static void a_unix_socket_is_taken_by_its_path_while_its_file_exists(void **stat
     inherited_add(&inherited, fd);
     assert_int_equal(inherited_take_path(&inherited, "/tmp/another.sock"), -1);
     assert_int_equal(inherited_take_path(&inherited, path), fd);
-    assert_true(unix_socket_adopt(&adopted, path));
+    assert_true(unix_socket_adopt(&adopted, fd, path));
     unix_socket_leave(&file);
     unix_socket_remove(&file);
     assert_int_equal(access(path, F_OK), 0);
     inherited_add(&inherited, fd);
     unix_socket_remove(&adopted);
     assert_int_equal(inherited_take_path(&inherited, path), -1);
-    assert_false(unix_socket_adopt(&adopted, path));
+    assert_false(unix_socket_adopt(&adopted, fd, path));
     inherited_close(&inherited);
 }
 

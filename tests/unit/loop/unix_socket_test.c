@@ -172,6 +172,8 @@ static void too_many_descriptors_are_an_error_and_none_stays_open(void **state)
     char text[8];
     size_t count = 1;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_int_equal(unix_socket_send(pair[0], span_of("x"), fds, UNIX_SOCKET_FDS_MAX + 1), -1);
+    assert_int_equal(errno, EMSGSIZE);
     send_too_many(pair[0], before);
     assert_int_equal(unix_socket_receive(pair[1], text, sizeof text, fds, &count), -1);
     assert_int_equal(errno, EMSGSIZE);

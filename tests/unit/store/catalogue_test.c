@@ -55,7 +55,7 @@ static void put(struct catalogue_name name, const char *text)
 {
     struct buf copy = {0};
     buf_put_text(&copy, text);
-    catalogue_put(cache, &name, &(struct catalogue_facts){7, 8}, &copy);
+    assert_true(catalogue_put(cache, &name, &(struct catalogue_facts){7, 8}, &copy));
     assert_null(copy.at);
 }
 
@@ -309,16 +309,41 @@ static void an_entry_that_was_not_used_for_long_is_gone_at_the_next_start(void *
     find(name_of("files", NULL), NULL);
 }
 
+// An object of at least so many bytes.
+static struct buf large(size_t len)
+{
+    struct buf text = {0};
+    buf_put_text(&text, "{\"a\":\"");
+    while (text.len < len)
+        buf_put_text(&text, "0123456789012345678901234567890123456789012345678901234567890123");
+    buf_put_text(&text, "\"}");
+    return text;
+}
+
+static void large_entries_that_wait_are_bounded_and_deletions_are_not_held_up(void **state)
+{
+    (void)state;
+    struct catalogue_name name = name_of("files", NULL);
+    struct buf text;
+    int accepted = 0;
+    put(name_of("own", "alice"), "{}");
+    while (accepted < 100 && (text = large(10 << 20), catalogue_put(cache, &name, &(struct catalogue_facts){0}, &text)))
+        accepted++;
+    assert_in_range(accepted, 2, 6);
+    assert_null(text.at);
+    catalogue_forget_user(cache, "default", NULL, "alice");
+    reopen_with((struct catalogue_config){0});
+    find(name_of("own", "alice"), NULL);
+    put(name, "{}");
+    find(name, "{}");
+}
+
 static void an_entry_that_is_too_large_is_not_kept(void **state)
 {
     (void)state;
-    struct buf text = {0};
+    struct buf text = large(CATALOGUE_ENTRY_MAX);
     struct catalogue_name name = name_of("files", NULL);
-    buf_put_text(&text, "{\"a\":\"");
-    while (text.len < CATALOGUE_ENTRY_MAX)
-        buf_put_text(&text, "0123456789012345678901234567890123456789012345678901234567890123");
-    buf_put_text(&text, "\"}");
-    catalogue_put(cache, &name, &(struct catalogue_facts){0}, &text);
+    assert_true(catalogue_put(cache, &name, &(struct catalogue_facts){0}, &text));
     assert_null(text.at);
     find(name, NULL);
 }
@@ -354,6 +379,7 @@ int main(void)
         TEST(a_database_of_another_program_is_refused_and_kept),
         TEST(the_entries_that_were_not_used_for_longest_go_first),
         TEST(an_entry_that_was_not_used_for_long_is_gone_at_the_next_start),
+        TEST(large_entries_that_wait_are_bounded_and_deletions_are_not_held_up),
         TEST(an_entry_that_is_too_large_is_not_kept),
         TEST(a_lookup_that_was_cancelled_is_not_reported),
     };

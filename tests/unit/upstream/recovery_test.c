@@ -390,6 +390,42 @@ static void a_server_that_still_writes_is_kept(void **state)
 
 // ---- errors ---------------------------------------------------------------------------------
 
+// ---- resting --------------------------------------------------------------------------------
+
+static void a_server_with_a_request_in_flight_does_not_rest(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up_answered(&f, 20000);
+    struct ask *silent = send_ask(&f, "silent");
+    assert_true(upstream_busy(f.upstream));
+    upstream_rest(f.upstream, 3000);
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_READY);
+    upstream_request_cancel(&silent->request, "");
+    assert_false(upstream_busy(f.upstream));
+    upstream_rest(f.upstream, 3000);
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_RESTING);
+    run_until(&f, UPSTREAM_DOWN);
+    tear_down(&f);
+}
+
+static void a_server_that_is_lost_while_it_rests_is_lost_again_in_its_next_life(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct err err;
+    set_up_answered(&f, 20000);
+    upstream_rest(f.upstream, 3000);
+    (void)err_set(&err, ERR_UPSTREAM_DIED, "lost");
+    transport_lose(f.upstream, &err);
+    run_until(&f, UPSTREAM_DOWN);
+    assert_int_equal(ask_once(&f, "echo")->failure, ERR_NONE);
+    transport_lose(f.upstream, &err);
+    run_until(&f, UPSTREAM_DOWN);
+    assert_string_equal(upstream_problem(f.upstream), "lost");
+    tear_down(&f);
+}
+
 static void the_error_of_a_request_has_the_exit_status_and_the_last_lines_of_stderr(void **state)
 {
     (void)state;
@@ -420,6 +456,8 @@ int main(void)
         cmocka_unit_test(requests_that_time_out_together_count_once),
         cmocka_unit_test(a_slow_server_that_answers_pings_is_kept),
         cmocka_unit_test(a_server_that_still_writes_is_kept),
+        cmocka_unit_test(a_server_with_a_request_in_flight_does_not_rest),
+        cmocka_unit_test(a_server_that_is_lost_while_it_rests_is_lost_again_in_its_next_life),
         cmocka_unit_test(the_error_of_a_request_has_the_exit_status_and_the_last_lines_of_stderr),
     };
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
