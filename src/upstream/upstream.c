@@ -286,6 +286,7 @@ void upstream_rest(struct upstream *upstream, int64_t within_ms)
     if (upstream->state != UPSTREAM_READY || upstream->losing)
         return;
     forget_access(upstream);
+    upstream_request_drop(&upstream->ping);
     upstream->failures = 0;
     upstream->wake = false;
     set_state(upstream, UPSTREAM_RESTING);
