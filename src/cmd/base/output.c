@@ -33,7 +33,10 @@ void output_put_duration(int64_t seconds, struct buf *out)
 void output_json(json_t *tree)
 {
     char *text = json_dumps(tree, JSON_INDENT(2) | JSON_ENCODE_ANY);
-    puts(text);
+    struct buf shown = {0};
+    scan_put_shown(span_of(text), &shown);
+    puts(buf_text(&shown));
+    buf_release(&shown);
     free(text);
     json_decref(tree);
 }

@@ -225,6 +225,19 @@ describe('logs', () => {
         assert.match(stderr, /^line \d+ of many\n[^]*line 2999 of many\n$/);
     });
 
+    test('a server cannot control the terminal of an operator through its stderr', async t => {
+        const a = shell('printf "\\033]0;title\\007\\302\\23331m\\302\\235x\\177 \\342\\202\\254\\r\\n" >&2; exit 3');
+        const gateway = await start(t, { log: { level: 'debug' }, mcpServers: { a } }), session = await Session.open(gateway.url);
+        await session.request('tools/list');
+        await gateway.line(/server did not start/, WAIT_MS);
+        const commands = [['logs', 'a'], ['logs', 'a', '--json'], ['servers'], ['servers', '--json'], ['status']];
+        const shown = await Promise.all(commands.map(args => command.onTerminal([...args, '--control', gateway.control])));
+        assert.match(shown[0].shown, /title/);
+        for (const [i, text] of [...shown.map(({ shown }) => shown), gateway.log()].entries())
+            assert.doesNotMatch(text, /[\0-\x08\x0b-\x1f\x7f-\x9f]/, String(commands[i] ?? 'the log'));
+        assert.match(gateway.log(), /\u20ac/, 'other characters stay');
+    });
+
     test('postern logs of an unknown server fails', async t => {
         const gateway = await start(t, { mcpServers: {} });
         const { status, stderr } = await command.run(['logs', 'none', '--control', gateway.control]);
