@@ -455,6 +455,7 @@ bool upstream_restore(struct upstream *upstream, struct span greeting) { return 
 enum revision upstream_revision(const struct upstream *upstream) { return upstream->revision; }
 const char *upstream_problem(const struct upstream *upstream) { return upstream->problem; }
 bool upstream_needs_login(const struct upstream *upstream) { return upstream->refusal == ERR_LOGIN; }
+int64_t upstream_login(const struct upstream *upstream) { return upstream->login; }
 enum err_code upstream_refusal(const struct upstream *upstream) { return upstream->refusal; }
 int64_t upstream_pause_left(const struct upstream *upstream)
 {

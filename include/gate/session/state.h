@@ -128,6 +128,7 @@ struct link_kept {
     int64_t save_after_ms;  // no earlier
     bool unsaved;           // the lists are others than those that are kept
     bool saved;             // since the link began
+    bool forgotten;         // while it was being looked up
 };
 
 // How a server is used, see idle.c.

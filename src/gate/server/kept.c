@@ -8,7 +8,9 @@
 // Nothing of one user reaches another: an entry of a server with isolation `user` is found by that user alone, and sealed with a
 // key that the vault keeps. Without a store of grants, entries of users are not kept. With isolation `session` nothing is.
 // Where the server is used with a grant, the entry belongs to the login that it was fetched with: after a logout, or a login to
-// another account, it is not used, whoever deleted the grant. Guarded by tests/e2e/servers/kept.test.mjs.
+// another account, it is not used, whoever deleted the grant. What was forgotten is not saved again before the lists were fetched
+// again. A retired link saves nothing: its server has changed, or another link to it is newer. Guarded by
+// tests/e2e/servers/kept.test.mjs and tests/e2e/connect/kept-users.test.mjs.
 #include "auth/access/access.h"
 #include "auth/grant/vault.h"
 #include "base/log.h"
@@ -77,7 +79,7 @@ static bool is_kept(const struct link *link)
 {
     const struct gate *gate = link->gate;
     return gate->catalogue && upstream_server(link->upstream)->isolation != SERVER_PER_SESSION &&
-           (!link->kept.user || gate->tokens);
+           (!link->kept.user || gate->tokens) && !link->retired_until_ms;
 }
 
 // The server shows what the account of a grant may see.
@@ -98,10 +100,17 @@ static void restore(struct link *link, struct span text)
                  LOG_INT("fresh_for_s", left_ms / 1000));
 }
 
+// What the link would save, or has begun to look up, is what is forgotten.
+static void note_forgotten(struct link *link)
+{
+    link->kept.unsaved = link->kept.saved = link->usage.unsaved = false;
+    link->kept.forgotten = link->kept.find.work != NULL;
+}
+
 static void forget_link(struct link *link)
 {
     const char *server = upstream_server(link->upstream)->name;
-    link->kept.unsaved = link->kept.saved = false;
+    note_forgotten(link);
     if (is_kept(link))
         catalogue_forget_user(link->gate->catalogue, link->tenant->name, server, link->kept.user);
 }
@@ -111,10 +120,11 @@ static void on_found(struct catalogue_find *find)
     struct link *link = find->arg;
     struct buf text = find->text;
     find->text = (struct buf){0};
-    if (text.len && is_bound(link) && find->facts.login != link->kept.login) {
+    bool other_login = text.len && is_bound(link) && find->facts.login != link->kept.login;
+    if (other_login)
         forget_link(link);
+    if (other_login || link->kept.forgotten)
         buf_clear(&text);
-    }
     if (text.len && !link->usage.interval_ms)
         link->usage.interval_ms = find->facts.interval_ms;
     restore(link, buf_span(&text));
@@ -180,7 +190,7 @@ static void save(struct link *link)
 {
     struct buf text = {.max = CATALOGUE_ENTRY_MAX};
     struct kept_name name;
-    int64_t login = link->access ? access_login(link->access) : 0;
+    int64_t login = upstream_login(link->upstream);
     bool known = login || !is_bound(link);
     if (!known || !source_save(link->source, &text) || text.overflow) {
         buf_release(&text);
@@ -231,7 +241,7 @@ void kept_sweep(struct gate *gate)
     list_each(node, &gate->kept) {
         struct link *link = link_at(node);
         if (link->kept.unsaved && loop_now(gate->loop) >= link->kept.save_after_ms)
-            save(link);
+            kept_save(link);
         if (!link->kept.unsaved && !source_is_restored(link->source, &wanted))
             list_remove(node);
     }
@@ -264,7 +274,7 @@ void kept_forget_user(struct gate *gate, const struct identity *who, const char 
         struct link *link = value;
         if (link->kept.user && strcmp(link->kept.user, user) == 0 && strcmp(link->tenant->name, who->tenant) == 0 &&
             (!server || strcmp(upstream_server(link->upstream)->name, server) == 0))
-            link->kept.unsaved = link->kept.saved = false;
+            note_forgotten(link);
     }
     catalogue_forget_user(gate->catalogue, who->tenant, server, user);
     free(user);
