@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, existsSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -273,6 +273,8 @@ describe('restart', () => {
         await session.request('tools/list');
         const a = await pidOf(gateway, 'a'), b = await pidOf(gateway, 'b');
         const held = await hold(session, 'b__wait');
+        const cache = () => readdirSync(gateway.state).filter(name => name.startsWith('catalogue.db')).map(name => readFileSync(join(gateway.state, name), 'latin1')).join('');
+        await until(() => cache().includes('"one"'), WAIT_MS, 'the lists are kept, which is no reason not to start the server again');
         assert.deepEqual(await gateway.ask('restart', ['a']), { instances: 1 });
         const after = await until(() => pidOf(gateway, 'a'), WAIT_MS, 'another process starts, although no call needs it');
         assert.ok((await session.call('a__one')).result);
