@@ -419,11 +419,12 @@ static void done(struct offload_job *job)
     struct catalogue_work *work = job->arg;
     struct catalogue_find *find = work->find;
     if (find) {
-        int64_t age_ms = clock_wall_ms() - work->updated_ms;
+        int64_t now_ms = clock_wall_ms(), then_ms = work->updated_ms;
         find->work = NULL;
         find->text = work->text;
         find->facts = work->facts;
-        find->age_ms = age_ms < 0 ? INT64_MAX : age_ms;  // the clock was set back: as old as can be
+        // After the clock was set back, and for what no gateway has written, it is as old as can be.
+        find->age_ms = then_ms < 0 || then_ms > now_ms ? INT64_MAX : now_ms - then_ms;
         work->text = (struct buf){0};
     }
     work_free(work);

@@ -125,7 +125,7 @@ static void on_found(struct catalogue_find *find)
         forget_link(link);
     if (other_login || link->kept.forgotten)
         buf_clear(&text);
-    if (text.len && !link->usage.interval_ms)
+    if (text.len && !link->usage.interval_ms && find->facts.interval_ms > 0)
         link->usage.interval_ms = find->facts.interval_ms;
     restore(link, buf_span(&text));
     buf_wipe(&text);

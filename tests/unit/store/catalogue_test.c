@@ -214,6 +214,7 @@ static void a_changed_or_moved_entry_is_dropped(void **state)
         "UPDATE entry SET login=8",
         "UPDATE entry SET interval=9",
         "UPDATE entry SET updated=updated+1",
+        "UPDATE entry SET updated=-9223372036854775807-1",
         "UPDATE entry SET mac=x'00'",
         "UPDATE entry SET value=zeroblob(20000000)",
         "UPDATE entry SET user=x'',server='files' WHERE server='alices'",
