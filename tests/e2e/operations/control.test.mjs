@@ -106,6 +106,17 @@ describe('reload', () => {
         assert.ok((await session.call('b__two')).result);
     });
 
+    test('what changed is told without the values of variables', async t => {
+        const secret = 'of-the-environment';
+        const config = (more, sessions) => ({ mcpServers: { a: mirror('one', { args: ['--tools', '["one"]', '--key', '${POSTERN_TEST_SECRET}', more] }) }, limits: { sessions } });
+        const gateway = await start(t, config('x', 70), [], { variables: { POSTERN_TEST_SECRET: secret } });
+        gateway.put({ control: gateway.control, ...config('y', 71) });
+        const { changes } = await gateway.ask('reload');
+        await gateway.line(/~ \/mcpServers\/a\/args: changed"/, WAIT_MS);
+        await gateway.line(/~ \/limits\/sessions: 70 -> 71"/, WAIT_MS);
+        assert.ok(!`${changes}${gateway.log()}`.includes(secret));
+    });
+
     test('postern reload without a change says so', async t => {
         const gateway = await start(t, { mcpServers: {} });
         assert.deepEqual(await gateway.ask('reload'), { changes: 'no changes\n' });
