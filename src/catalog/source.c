@@ -359,21 +359,27 @@ static void fetch_all(struct source *source, int64_t since_ms)
         source->on_change(source->arg, source, lost);
 }
 
-void source_load(struct source *source)
+// `asked_ms`: when the first caller may have begun to wait.
+static void load(struct source *source, int64_t asked_ms)
 {
     enum upstream_state state = upstream_state(source->upstream);
-    source->wanted = true;
     if (source->starting_ms || source->running || (source->loaded && !source->failed))
         return;
     if (state == UPSTREAM_BACKOFF || state == UPSTREAM_CLOSING || loop_now(source->loop) < source->not_before)
         return;
-    int64_t since_ms = source->tried ? 0 : loop_now(source->loop);
+    int64_t since_ms = source->tried ? 0 : asked_ms;
     if (state == UPSTREAM_READY) {
         fetch_all(source, since_ms);
     } else {
         source->starting_ms = since_ms;
         upstream_start(source->upstream);  // when it is ready, source_refresh() is called
     }
+}
+
+void source_load(struct source *source)
+{
+    source->wanted = true;
+    load(source, loop_now(source->loop));
 }
 
 void source_look_again(struct source *source)
@@ -446,13 +452,14 @@ static bool restore(struct source *source, struct span kept)
 
 bool source_restore(struct source *source, struct span kept)
 {
+    int64_t since_ms = source->starting_ms ? source->starting_ms : loop_now(source->loop);
     source->awaiting = false;
     source->starting_ms = 0;
     bool restored = restore(source, kept);
     unsigned changed = source->changed;
     source->changed = 0;
     if (source->wanted)
-        source_load(source);
+        load(source, since_ms);  // those who waited for the lookup wait for the server now
     source->on_change(source->arg, source, changed);
     return restored;
 }
