@@ -124,9 +124,10 @@ void upstream_start(struct upstream *upstream);
 // To be called when the grant was replaced. Gives up the connection that was opened with the old grant; the next request opens
 // a new one.
 void upstream_restart(struct upstream *upstream);
-// Ends a server that is ready and not used, within the time. Then it is UPSTREAM_DOWN until the next request. No request may be in
-// flight. Does nothing in another state.
+// Ends a server that is ready and not used, within the time. Then it is UPSTREAM_DOWN until the next request. Does nothing in another
+// state, or while it is in use.
 void upstream_rest(struct upstream *upstream, int64_t within_ms);
+bool upstream_in_use(const struct upstream *upstream);  // requests are in flight, or wait to be sent
 // Closes the connection within the time. on_closed is called when it has ended, and may call upstream_free().
 void upstream_close(struct upstream *upstream, int64_t within_ms,
                     void (*on_closed)(void *arg, struct upstream *upstream), void *arg);

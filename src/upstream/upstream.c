@@ -283,7 +283,7 @@ void upstream_start(struct upstream *upstream)
 
 void upstream_rest(struct upstream *upstream, int64_t within_ms)
 {
-    if (upstream->state != UPSTREAM_READY || upstream->losing)
+    if (upstream->state != UPSTREAM_READY || upstream->losing || upstream_in_use(upstream))
         return;
     forget_access(upstream);
     upstream_request_drop(&upstream->ping);
@@ -443,6 +443,13 @@ void upstream_free(struct upstream *upstream)
     stderr_tail_release(&upstream->tail);
     free((char *)(uintptr_t)upstream->spec.capabilities);
     free(upstream);
+}
+
+bool upstream_in_use(const struct upstream *upstream)
+{
+    bool ping = upstream->ping.state == UPSTREAM_REQUEST_SENT;
+    return upstream->in_flight.count > ping || !list_empty(&upstream->waiting) || !list_empty(&upstream->refused) ||
+           !list_empty(&upstream->failing);
 }
 
 enum upstream_state upstream_state(const struct upstream *upstream) { return upstream->state; }

@@ -413,6 +413,24 @@ static void a_server_that_is_silent_during_a_call_that_may_take_long_is_kept(voi
     tear_down(&f);
 }
 
+static void a_server_does_not_rest_while_a_request_is_in_flight(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up_answered(&f, 20000);
+    assert_false(upstream_in_use(f.upstream));
+    struct ask *nap = send_ask(&f, "nap");
+    assert_true(upstream_in_use(f.upstream));
+    upstream_rest(f.upstream, 50);
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_READY);
+    run_for(&f, 1);
+    assert_int_equal(nap->failure, ERR_NONE);
+    assert_false(upstream_in_use(f.upstream));
+    upstream_rest(f.upstream, 50);
+    run_until(&f, UPSTREAM_DOWN);
+    tear_down(&f);
+}
+
 // The server is ended while it still owes the answer to a ping.
 static void a_ping_does_not_outlive_the_server_that_it_was_sent_to(void **state)
 {
@@ -463,6 +481,7 @@ int main(void)
         cmocka_unit_test(a_slow_server_that_answers_pings_is_kept),
         cmocka_unit_test(a_server_that_still_writes_is_kept),
         cmocka_unit_test(a_server_that_is_silent_during_a_call_that_may_take_long_is_kept),
+        cmocka_unit_test(a_server_does_not_rest_while_a_request_is_in_flight),
         cmocka_unit_test(a_ping_does_not_outlive_the_server_that_it_was_sent_to),
         cmocka_unit_test(the_error_of_a_request_has_the_exit_status_and_the_last_lines_of_stderr),
     };
