@@ -174,7 +174,7 @@ enum revision upstream_revision(const struct upstream *upstream);
 const char *upstream_problem(const struct upstream *upstream);  // why it is down, for operators; "" if it is not
 // The login of the grant that the connection was opened with, which another login may have replaced since; 0: none.
 int64_t upstream_login(const struct upstream *upstream);
-bool upstream_needs_login(const struct upstream *upstream);     // it is down because a login is needed
+bool upstream_needs_login(const struct upstream *upstream);  // it is down because a login is needed
 // ERR_LOGIN or ERR_PROCESSES if the server could not be started for this reason; otherwise ERR_NONE.
 enum err_code upstream_refusal(const struct upstream *upstream);
 // How much is left of a pause in which requests fail, because the server asked for it (Retry-After) or the circuit is open, in

@@ -8,7 +8,7 @@
 // Nothing of one user reaches another: an entry of a server with isolation `user` is found by that user alone, and sealed with a
 // key that the vault keeps. Without a store of grants, entries of users are not kept. With isolation `session` nothing is.
 // Where the server is used with a grant, the entry belongs to the login that it was fetched with: after a logout, or a login to
-// another account, it is not used, whoever deleted the grant. What was forgotten is not saved again before the lists were fetched
+// another account, it is not used, whoever deleted the grant. A forgotten entry is not saved again before the lists were fetched
 // again. A retired link saves nothing: its server has changed, or another link to it is newer. Guarded by
 // tests/e2e/servers/kept.test.mjs and tests/e2e/connect/kept-users.test.mjs.
 #include "auth/access/access.h"
@@ -100,7 +100,7 @@ static void restore(struct link *link, struct span text)
                  LOG_INT("fresh_for_s", left_ms / 1000));
 }
 
-// What the link would save, or has begun to look up, is what is forgotten.
+// The link does not save the forgotten lists, nor use them if it is looking them up.
 static void note_forgotten(struct link *link)
 {
     link->kept.unsaved = link->kept.saved = link->usage.unsaved = false;

@@ -106,7 +106,7 @@ describe('reload', () => {
         assert.ok((await session.call('b__two')).result);
     });
 
-    test('what changed is told without the values of variables', async t => {
+    test('the changes of a reload do not contain the values of variables', async t => {
         const secret = 'of-the-environment';
         const config = (more, sessions) => ({ mcpServers: { a: mirror('one', { args: ['--tools', '["one"]', '--key', '${POSTERN_TEST_SECRET}', more] }) }, limits: { sessions } });
         const gateway = await start(t, config('x', 70), [], { variables: { POSTERN_TEST_SECRET: secret } });
@@ -285,7 +285,7 @@ describe('restart', () => {
         const a = await pidOf(gateway, 'a'), b = await pidOf(gateway, 'b');
         const held = await hold(session, 'b__wait');
         const cache = () => readdirSync(gateway.state).filter(name => name.startsWith('catalogue.db')).map(name => readFileSync(join(gateway.state, name), 'latin1')).join('');
-        await until(() => cache().includes('"one"'), WAIT_MS, 'the lists are kept, which is no reason not to start the server again');
+        await until(() => cache().includes('"one"'), WAIT_MS, 'the lists are kept; the server is started again nevertheless');
         assert.deepEqual(await gateway.ask('restart', ['a']), { instances: 1 });
         const after = await until(() => pidOf(gateway, 'a'), WAIT_MS, 'another process starts, although no call needs it');
         assert.ok((await session.call('a__one')).result);

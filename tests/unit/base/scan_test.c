@@ -475,7 +475,9 @@ static void what_terminals_act_on_is_shown_as_an_escape(void **state)
 {
     (void)state;
     struct buf out = {0};
-    scan_put_shown(SPAN("\"a\xC2\x9B" "31m\x7F\xC2\xA0\xC3\x80\xE2\x82\xAC\\u001b\xC2\""), &out);
+    scan_put_shown(SPAN("\"a\xC2\x9B"
+                        "31m\x7F\xC2\xA0\xC3\x80\xE2\x82\xAC\\u001b\xC2\""),
+                   &out);
     assert_span(buf_span(&out), SPAN("\"a\\u009b31m\\u007f\xC2\xA0\xC3\x80\xE2\x82\xAC\\u001b\xC2\""), "shown");
     buf_release(&out);
 }

@@ -1,6 +1,6 @@
 // Tests how long callers wait for lists that are looked up in the catalogue cache first.
-#include "catalog/source.h"
 #include "base/log.h"
+#include "catalog/source.h"
 #include "peer.h"
 #include "unit.h"
 #include <unistd.h>
