@@ -121,13 +121,13 @@ const struct option_table catalogue_options = {"Catalogue cache (catalogue)", si
 static bool read_key(struct catalogue *catalogue, struct err *err)
 {
     sqlite3_stmt *select = db_prepare(&catalogue->db, "SELECT key FROM secret", err);
-    bool row = select && sqlite3_step(select) == SQLITE_ROW;
-    bool ok = row && sqlite3_column_bytes(select, 0) == sizeof catalogue->key;
+    int got = select ? sqlite3_step(select) : SQLITE_ERROR;
+    bool ok = got == SQLITE_ROW && sqlite3_column_bytes(select, 0) == sizeof catalogue->key;
     if (ok)
         memcpy(catalogue->key, sqlite3_column_blob(select, 0), sizeof catalogue->key);
     else if (select)
         ok = db_fail(&catalogue->db, err);
-    catalogue->db.damaged |= row && !ok;
+    catalogue->db.damaged |= (got == SQLITE_ROW || got == SQLITE_DONE) && !ok;
     sqlite3_finalize(select);
     return ok;
 }
