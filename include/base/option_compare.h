@@ -12,6 +12,7 @@ struct option_difference {
     const char *path;        // JSON pointer
     json_t *before, *after;  // as option_show() shows them, secrets as "***"; NULL: absent
     bool fixed;              // a running gateway cannot change the option
+    bool text;               // of any text, in which variables of the environment may have been expanded
 };
 
 typedef void option_compare_fn(void *arg, const struct option_difference *difference);

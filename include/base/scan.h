@@ -63,6 +63,8 @@ size_t scan_cut(struct span text, size_t max);              // how many bytes of
 void scan_decode(struct span raw_string, struct buf *out);  // appends the string's characters
 void scan_encode(struct span text, struct buf *out);        // appends a quoted JSON string
 void scan_encode_lossy(struct span text, struct buf *out);  // same; NUL and invalid UTF-8 become U+FFFD
+// Appends the JSON text, with U+007F to U+009F, on some of which terminals act, as escapes.
+void scan_put_shown(struct span json, struct buf *out);
 void scan_put_before(struct span text, struct span raw_string, struct buf *out);  // the string, with the text in front
 
 // Half a surrogate pair ("\ud83d" alone) is valid JSON but not a character, and readers disagree about it.

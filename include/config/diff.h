@@ -9,7 +9,8 @@
 struct config;
 struct config_diff;
 
-struct config_diff *config_diff_new(const struct config *before, const struct config *after);
+// `expanded`: both have the values of variables of the environment, which may be secrets, so that no text is shown.
+struct config_diff *config_diff_new(const struct config *before, const struct config *after, bool expanded);
 void config_diff_free(struct config_diff *diff);
 
 bool config_diff_is_empty(const struct config_diff *diff);

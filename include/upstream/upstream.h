@@ -124,9 +124,10 @@ void upstream_start(struct upstream *upstream);
 // To be called when the grant was replaced. Gives up the connection that was opened with the old grant; the next request opens
 // a new one.
 void upstream_restart(struct upstream *upstream);
-// Ends a server that is ready and not busy, within the time. Then it is UPSTREAM_DOWN until the next request. Does nothing in
-// another state.
+// Ends a server that is ready and not used, within the time. Then it is UPSTREAM_DOWN until the next request. Does nothing in another
+// state, or while it is in use.
 void upstream_rest(struct upstream *upstream, int64_t within_ms);
+bool upstream_in_use(const struct upstream *upstream);  // requests are in flight, or wait to be sent
 // Closes the connection within the time. on_closed is called when it has ended, and may call upstream_free().
 void upstream_close(struct upstream *upstream, int64_t within_ms,
                     void (*on_closed)(void *arg, struct upstream *upstream), void *arg);
@@ -160,7 +161,6 @@ void upstream_pause(struct upstream *upstream);
 void upstream_resume(struct upstream *upstream);
 
 enum upstream_state upstream_state(const struct upstream *upstream);
-bool upstream_busy(const struct upstream *upstream);  // requests are in flight, or wait
 const struct server *upstream_server(const struct upstream *upstream);
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream);
 struct span upstream_instructions(const struct upstream *upstream);  // decoded; empty if none
@@ -172,7 +172,9 @@ struct span upstream_declared(
     const struct upstream *upstream);  // capabilities, raw JSON; empty if none, or above 16 KiB
 enum revision upstream_revision(const struct upstream *upstream);
 const char *upstream_problem(const struct upstream *upstream);  // why it is down, for operators; "" if it is not
-bool upstream_needs_login(const struct upstream *upstream);     // it is down because a login is needed
+// The login of the grant that the connection was opened with, which another login may have replaced since; 0: none.
+int64_t upstream_login(const struct upstream *upstream);
+bool upstream_needs_login(const struct upstream *upstream);  // it is down because a login is needed
 // ERR_LOGIN or ERR_PROCESSES if the server could not be started for this reason; otherwise ERR_NONE.
 enum err_code upstream_refusal(const struct upstream *upstream);
 // How much is left of a pause in which requests fail, because the server asked for it (Retry-After) or the circuit is open, in

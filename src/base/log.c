@@ -37,6 +37,15 @@ static bool plain(struct span text)
     return text.len > 0;
 }
 
+// The log may be read on a terminal.
+static void put_quoted(struct buf *line, struct span text)
+{
+    struct buf encoded = {0};
+    scan_encode_lossy(text, &encoded);
+    scan_put_shown(buf_span(&encoded), line);
+    buf_release(&encoded);
+}
+
 static void put_text(struct buf *line, enum log_level level, const char *message, const struct log_field *fields)
 {
     buf_printf(line, " %-5s %s", level_names[level], message);
@@ -47,7 +56,7 @@ static void put_text(struct buf *line, enum log_level level, const char *message
         else if (plain(f->text))
             buf_put_span(line, f->text);
         else
-            scan_encode_lossy(f->text, line);
+            put_quoted(line, f->text);
     }
 }
 
@@ -58,7 +67,7 @@ static void put_json(struct buf *line, enum log_level level, const char *message
     for (const struct log_field *f = fields; f->name; f++) {
         buf_printf(line, ",\"%s\":", f->name);
         if (f->text.at)
-            scan_encode_lossy(f->text, line);
+            put_quoted(line, f->text);
         else
             buf_put_int(line, f->number);
     }

@@ -185,15 +185,27 @@ static size_t descend(struct option_comparison *comparison, const char *name)
     return before;
 }
 
-static void report(struct option_comparison *comparison, enum option_difference_kind kind, json_t *before,
-                   json_t *after, bool fixed)
+static void report(struct option_comparison *comparison, const struct option_difference *difference)
 {
-    comparison->report(
-        comparison->arg,
-        &(struct option_difference){
-            .kind = kind, .path = buf_text(&comparison->path), .before = before, .after = after, .fixed = fixed});
-    json_decref(before);
-    json_decref(after);
+    struct option_difference whole = *difference;
+    whole.path = buf_text(&comparison->path);
+    comparison->report(comparison->arg, &whole);
+    json_decref(whole.before);
+    json_decref(whole.after);
+}
+
+static void report_item(struct option_comparison *comparison, enum option_difference_kind kind, json_t *item,
+                        bool fixed)
+{
+    bool added = kind == OPTION_ADDED;
+    report(comparison, &(struct option_difference){
+                           .kind = kind, .before = added ? NULL : item, .after = added ? item : NULL, .fixed = fixed});
+}
+
+static bool is_text(enum option_type type)
+{
+    return type == OPTION_STRING || type == OPTION_STRING_OR_FALSE || type == OPTION_STRINGS || type == OPTION_PAIRS ||
+           type == OPTION_JSON;
 }
 
 static void compare_objects(struct option_comparison *comparison, const struct option_table *table, const void *before,
@@ -223,18 +235,18 @@ static void compare_named(struct option_comparison *comparison, const struct opt
         if (new)
             compare_objects(comparison, row->sub, old, new, fixed);
         else
-            report(comparison, OPTION_REMOVED, option_show(row->sub, old), NULL, fixed);
+            report_item(comparison, OPTION_REMOVED, option_show(row->sub, old), fixed);
         comparison->path.len = len;
     }
     for (size_t i = 0; i < after->count; i++) {
         const char *new = item_at(row, after, i);
         size_t len = descend(comparison, name_of(new));
         if (!find_named(row, before, name_of(new)))
-            report(comparison, OPTION_ADDED, NULL, option_show(row->sub, new), fixed);
+            report_item(comparison, OPTION_ADDED, option_show(row->sub, new), fixed);
         comparison->path.len = len;
     }
     if (!same_order(row, before, after))
-        report(comparison, OPTION_REORDERED, NULL, NULL, fixed);
+        report_item(comparison, OPTION_REORDERED, NULL, fixed);
 }
 
 static void compare_listed(struct option_comparison *comparison, const struct option *row,
@@ -249,9 +261,9 @@ static void compare_listed(struct option_comparison *comparison, const struct op
         if (i < both)
             compare_objects(comparison, row->sub, item_at(row, before, i), item_at(row, after, i), fixed);
         else if (i < before->count)
-            report(comparison, OPTION_REMOVED, option_show(row->sub, item_at(row, before, i)), NULL, fixed);
+            report_item(comparison, OPTION_REMOVED, option_show(row->sub, item_at(row, before, i)), fixed);
         else
-            report(comparison, OPTION_ADDED, NULL, option_show(row->sub, item_at(row, after, i)), fixed);
+            report_item(comparison, OPTION_ADDED, option_show(row->sub, item_at(row, after, i)), fixed);
         comparison->path.len = len;
     }
 }
@@ -278,7 +290,9 @@ static void compare_objects(struct option_comparison *comparison, const struct o
         case OPTION_OBJECT: compare_objects(comparison, row->sub, old, new, is_fixed); break;
         case OPTION_OBJECTS: compare_listed(comparison, row, old, new, is_fixed); break;
         case OPTION_NAMED_OBJECTS: compare_named(comparison, row, old, new, is_fixed); break;
-        default: report(comparison, OPTION_CHANGED, show(row, before), show(row, after), is_fixed); break;
+        default:
+            report(comparison, &(struct option_difference){OPTION_CHANGED, NULL, show(row, before), show(row, after),
+                                                           is_fixed, is_text(row->type)});
         }
         comparison->path.len = len;
     }

@@ -800,6 +800,18 @@ void scan_encode(struct span text, struct buf *out) { encode(text, out, false); 
 
 void scan_encode_lossy(struct span text, struct buf *out) { encode(text, out, true); }
 
+void scan_put_shown(struct span json, struct buf *out)
+{
+    const unsigned char *bytes = (const unsigned char *)json.at;
+    for (size_t i = 0; i < json.len; i++) {
+        bool pair = bytes[i] == 0xC2 && i + 1 < json.len && bytes[i + 1] >= 0x80 && bytes[i + 1] < 0xA0;
+        if (pair || bytes[i] == 0x7F)
+            buf_printf(out, "\\u%04x", bytes[i += pair]);
+        else
+            buf_put_char(out, json.at[i]);
+    }
+}
+
 void scan_put_before(struct span text, struct span raw_string, struct buf *out)
 {
     scan_encode(text, out);

@@ -125,8 +125,7 @@ static void show_row(const struct audit_row *row, const struct flags *flags, str
 {
     struct cells cells = {0};
     if (output_wants_json(flags)) {
-        fwrite(row->json.at, 1, row->json.len, stdout);
-        putchar('\n');
+        output_json_text(row->json);
         return;
     }
     fill(&cells, row);

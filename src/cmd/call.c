@@ -148,7 +148,7 @@ static int request(const struct flags *flags, const char *server, enum method me
         if (scan_find(buf_span(&result), "isError", &flag) && span_is(flag, "true"))
             code = EXIT_NEGATIVE;
         if (output_wants_json(flags))
-            printf("%s\n", buf_text(&result));
+            output_json_text(buf_span(&result));
         else
             print_result(buf_span(&result), list);
     }

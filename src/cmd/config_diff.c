@@ -26,7 +26,7 @@ int config_diff_run(const struct flags *flags)
         return fail_with(EXIT_USAGE, "config diff: needs two files, the old one and the new one");
     struct config *before = config_load_literal(flags->args[1], &err);
     struct config *after = before ? config_load_literal(flags->args[2], &err) : NULL;
-    struct config_diff *diff = after ? config_diff_new(before, after) : NULL;
+    struct config_diff *diff = after ? config_diff_new(before, after, false) : NULL;
     int code = EXIT_OK;
     if (diff) {
         print(flags, diff);

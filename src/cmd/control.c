@@ -160,10 +160,15 @@ static int run_reload(const struct flags *flags)
     json_t *result = gateway_ask(flags, json_pack("{s:s}", "op", "reload"), &code);
     if (!result)
         return code;
-    if (output_wants_json(flags))
+    if (output_wants_json(flags)) {
         output_json(json_incref(result));
-    else
-        fputs(text_at(result, "changes"), stdout);
+    } else {
+        const char *text = text_at(result, "changes");
+        char *changes = mem_string(text ? text : "");
+        output_tame(changes, strlen(changes), "\n");
+        fputs(changes, stdout);
+        free(changes);
+    }
     json_decref(result);
     return EXIT_OK;
 }

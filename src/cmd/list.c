@@ -143,7 +143,7 @@ static int list(const struct flags *flags, const enum catalog_kind kinds[2], con
     }
     buf_put_text(&listing.json, listing.json.len > 1 ? "\n]" : "]");
     if (output_wants_json(flags))
-        puts(buf_text(&listing.json));
+        output_json_text(buf_span(&listing.json));
     else
         table_print(&listing.table);
     table_release(&listing.table);

@@ -82,13 +82,6 @@ static json_t *row_json(const struct server_row *row)
     return out;
 }
 
-static void print_json(const json_t *rows)
-{
-    char *text = json_dumps(rows, JSON_INDENT(2));
-    puts(text);
-    free(text);
-}
-
 static int show(const struct flags *flags, const struct config *config, const struct client *client)
 {
     static const char *const titles[] = {"TENANT", "SERVER", "STATE", "OFFERS", "COMMAND OR URL", NULL};
@@ -109,7 +102,7 @@ static int show(const struct flags *flags, const struct config *config, const st
         }
     }
     if (json)
-        print_json(rows);
+        output_json(json_incref(rows));
     else
         table_print(&table);
     (void)fflush(stdout);
@@ -186,7 +179,7 @@ static int show_gateway(const struct flags *flags, json_t *rows)
             code = EXIT_UNAVAILABLE;
     }
     if (output_wants_json(flags))
-        print_json(rows);
+        output_json(json_incref(rows));
     else
         table_print(&table);
     table_release(&table);

@@ -9,6 +9,7 @@
 struct config_diff {
     json_t *changes;  // as config_diff_json() returns them
     char *fixed;
+    bool expanded;
 };
 
 static const char *const words[] = {
@@ -22,9 +23,10 @@ static void add(void *arg, const struct option_difference *difference)
 {
     struct config_diff *diff = arg;
     json_t *change = json_pack("{s:s,s:s}", "change", words[difference->kind], "path", difference->path);
-    if (difference->before)
+    bool shown = !diff->expanded || !difference->text;
+    if (difference->before && shown)
         json_object_set(change, "before", difference->before);
-    if (difference->after)
+    if (difference->after && shown)
         json_object_set(change, "after", difference->after);
     if (difference->fixed) {
         json_object_set_new(change, "restart", json_true());
@@ -33,9 +35,10 @@ static void add(void *arg, const struct option_difference *difference)
     json_array_append_new(diff->changes, change);
 }
 
-struct config_diff *config_diff_new(const struct config *before, const struct config *after)
+struct config_diff *config_diff_new(const struct config *before, const struct config *after, bool expanded)
 {
     struct config_diff *diff = mem_new(struct config_diff);
+    diff->expanded = expanded;
     diff->changes = json_array();
     option_compare(&config_options, before, after, add, diff);
     return diff;
@@ -84,6 +87,8 @@ static void put_line(struct buf *out, const json_t *change)
         buf_put_text(out, ": order changed");
     if (strcmp(word, "changed") == 0 && before && after && json_equal(before, after)) {
         buf_put_text(out, ": changed (secret)");
+    } else if (strcmp(word, "changed") == 0 && !before && !after) {
+        buf_put_text(out, ": changed");
     } else if (strcmp(word, "changed") == 0) {
         buf_put_text(out, ": ");
         put_value(out, before);

@@ -211,7 +211,7 @@ static void take_over(struct reload *reload)
     struct candidate *candidate = &reload->candidate;
     struct err err = {0};
     struct buf text = {0};
-    struct config_diff *diff = config_diff_new(reload->config, candidate->config);
+    struct config_diff *diff = config_diff_new(reload->config, candidate->config, true);
     config_diff_put(diff, &text);
     if (config_diff_is_empty(diff)) {
         succeed(reload, "no changes\n");

@@ -126,13 +126,13 @@ const struct option_table catalogue_options = {"Catalogue cache (catalogue)", si
 static bool read_key(struct catalogue *catalogue, struct err *err)
 {
     sqlite3_stmt *select = db_prepare(&catalogue->db, "SELECT key FROM secret", err);
-    bool row = select && sqlite3_step(select) == SQLITE_ROW;
-    bool ok = row && sqlite3_column_bytes(select, 0) == sizeof catalogue->key;
+    int got = select ? sqlite3_step(select) : SQLITE_ERROR;
+    bool ok = got == SQLITE_ROW && sqlite3_column_bytes(select, 0) == sizeof catalogue->key;
     if (ok)
         memcpy(catalogue->key, sqlite3_column_blob(select, 0), sizeof catalogue->key);
     else if (select)
         ok = db_fail(&catalogue->db, err);
-    catalogue->db.damaged |= row && !ok;
+    catalogue->db.damaged |= (got == SQLITE_ROW || got == SQLITE_DONE) && !ok;
     sqlite3_finalize(select);
     return ok;
 }
@@ -419,11 +419,12 @@ static void done(struct offload_job *job)
     work->catalogue->jobs -= !work->deletes;
     work->catalogue->queued -= work->queued;
     if (find) {
-        int64_t age_ms = clock_wall_ms() - work->updated_ms;
+        int64_t now_ms = clock_wall_ms(), then_ms = work->updated_ms;
         find->work = NULL;
         find->text = work->text;
         find->facts = work->facts;
-        find->age_ms = age_ms < 0 ? INT64_MAX : age_ms;  // the clock was set back: as old as can be
+        // After the clock was set back, and for what no gateway has written, it is as old as can be.
+        find->age_ms = then_ms < 0 || then_ms > now_ms ? INT64_MAX : now_ms - then_ms;
         work->text = (struct buf){0};
     }
     work_free(work);

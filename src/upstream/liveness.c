@@ -4,7 +4,8 @@
 //
 // Any byte of the server in between shows that it lives: of its answers, notifications, stderr or streams, or that it has read
 // from a pipe that was full. The ping gets half of `timeout`, so a server that hangs is replaced within three timeouts, and a slow
-// one that answers pings never. Guarded by tests/unit/upstream/recovery_test.c and tests/e2e/servers/recovery.test.mjs.
+// one that answers pings never. A request that times out proves nothing while an older one still has time: many servers handle one
+// request at a time. Guarded by tests/unit/upstream/recovery_test.c and tests/e2e/servers/recovery.test.mjs.
 #include "liveness.h"
 #include "base/log.h"
 #include "request.h"
@@ -16,7 +17,8 @@ static void on_ping(struct upstream_request *ping, const struct upstream_reply *
 {
     struct upstream *upstream = ping->arg;
     struct err err;
-    if (!reply->failure || reply->failure->code != ERR_UPSTREAM_TIMEOUT || upstream->last_byte_ms > ping->sent_ms)
+    if (upstream->state != UPSTREAM_READY || !reply->failure || reply->failure->code != ERR_UPSTREAM_TIMEOUT ||
+        upstream->last_byte_ms > ping->sent_ms)
         return;
     if (upstream->paused) {  // its answer may be there, unread
         send_ping(upstream);
@@ -46,10 +48,22 @@ void liveness_on_idle(struct upstream *upstream)
         send_ping(upstream);
 }
 
+// True if the server may be silent because it works on an older request, which may take longer (tool_timeouts).
+static bool is_at_work(const struct upstream *upstream, const struct upstream_request *request)
+{
+    void *value;
+    for (size_t at = 0; map_next(&upstream->in_flight, &at, NULL, &value);) {
+        const struct upstream_request *other = value;
+        if (other->id < request->id && other->timeout.due_ms > loop_now(upstream->spec.loop))
+            return true;
+    }
+    return false;
+}
+
 void liveness_on_timeout(struct upstream *upstream, const struct upstream_request *request)
 {
     if (upstream->state != UPSTREAM_READY || upstream->ping.upstream || request == &upstream->ping ||
-        upstream->last_byte_ms > request->sent_ms)
+        upstream->last_byte_ms > request->sent_ms || is_at_work(upstream, request))
         return;
     bool first = !upstream->timed_out_ms || upstream->last_byte_ms > upstream->timed_out_ms;
     if (first)

@@ -350,6 +350,15 @@ static void resend(struct exchange *exchange)
     upstream_request_flush(upstream);
 }
 
+// Without a session, a 404 does not tell whether the server has performed the request.
+static bool lost_session(const struct exchange *exchange)
+{
+    const struct http_wire *wire = exchange->wire;
+    bool in_session = exchange->generation != wire->generation || wire->has_session;
+    return exchange->status == 404 && exchange->kind == EXCHANGE_POST && in_session &&
+           !upstream_request_retried(exchange->in.request, UPSTREAM_RETRY_SESSION);
+}
+
 // True: the request is sent again, in another session or with another token.
 static bool tries_again(struct exchange *exchange)
 {
@@ -358,8 +367,7 @@ static bool tries_again(struct exchange *exchange)
     unsigned presented = exchange->presented;
     if (!request || !request->text)
         return false;
-    if (exchange->status == 404 && exchange->kind == EXCHANGE_POST && !request->initial &&
-        !upstream_request_retried(request, UPSTREAM_RETRY_SESSION)) {
+    if (!request->initial && lost_session(exchange)) {
         resend(exchange);
         return true;
     }

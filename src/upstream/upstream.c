@@ -283,9 +283,10 @@ void upstream_start(struct upstream *upstream)
 
 void upstream_rest(struct upstream *upstream, int64_t within_ms)
 {
-    if (upstream->state != UPSTREAM_READY || upstream->losing || upstream_busy(upstream))
+    if (upstream->state != UPSTREAM_READY || upstream->losing || upstream_in_use(upstream))
         return;
     forget_access(upstream);
+    upstream_request_drop(&upstream->ping);
     upstream->failures = 0;
     upstream->wake = false;
     set_state(upstream, UPSTREAM_RESTING);
@@ -445,11 +446,14 @@ void upstream_free(struct upstream *upstream)
     free(upstream);
 }
 
-enum upstream_state upstream_state(const struct upstream *upstream) { return upstream->state; }
-bool upstream_busy(const struct upstream *upstream)
+bool upstream_in_use(const struct upstream *upstream)
 {
-    return upstream->in_flight.count || !list_empty(&upstream->waiting) || !list_empty(&upstream->refused);
+    bool ping = upstream->ping.state == UPSTREAM_REQUEST_SENT;
+    return upstream->in_flight.count > ping || !list_empty(&upstream->waiting) || !list_empty(&upstream->refused) ||
+           !list_empty(&upstream->failing);
 }
+
+enum upstream_state upstream_state(const struct upstream *upstream) { return upstream->state; }
 const struct server *upstream_server(const struct upstream *upstream) { return upstream->server; }
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream) { return &upstream->abilities; }
 struct span upstream_instructions(const struct upstream *upstream) { return buf_span(&upstream->instructions); }
@@ -459,6 +463,7 @@ bool upstream_restore(struct upstream *upstream, struct span greeting) { return 
 enum revision upstream_revision(const struct upstream *upstream) { return upstream->revision; }
 const char *upstream_problem(const struct upstream *upstream) { return upstream->problem; }
 bool upstream_needs_login(const struct upstream *upstream) { return upstream->refusal == ERR_LOGIN; }
+int64_t upstream_login(const struct upstream *upstream) { return upstream->login; }
 enum err_code upstream_refusal(const struct upstream *upstream) { return upstream->refusal; }
 int64_t upstream_pause_left(const struct upstream *upstream)
 {

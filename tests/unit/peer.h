@@ -38,6 +38,7 @@
     "  *'\"method\":\"ping\"'*) result='{}';;\n"                                                        \
     "  *'\"method\":\"hang\"'*) exec sleep 1000;;\n"                                                    \
     "  *'\"method\":\"doze\"'*) sleep 0.3; exit 3;;\n"                                                  \
+    "  *'\"method\":\"nap\"'*) sleep 1; result='{}';;\n"                                              \
     "  *'\"method\":\"mutter\"'*) while :; do echo . >&2; sleep 0.05; done;;\n"                         \
     "  *'\"method\":\"chatter\"'* | *'\"method\":\"farewell\"'*) result='{}'\n"                          \
     "    yes '{\"jsonrpc\":\"2.0\",\"method\":\"x\"}' | head -n " PEER_TEXT(PEER_CHATTER) ";;\n"           \

@@ -14,5 +14,7 @@ void output_stderr_of(const char *server, const char *lines);
 bool output_wants_json(const struct flags *flags);
 void output_put_duration(int64_t seconds, struct buf *out);  // "3h 20m"
 void output_json(json_t *tree);                              // and drops the reference
+// JSON as it is, or on a terminal without what the terminal acts on.
+void output_json_text(struct span json);
 
 #endif

@@ -130,6 +130,7 @@ struct link_kept {
     bool unsaved;           // the lists differ from the entry
     bool saved;             // since the link began
     bool ended;             // the link is being closed
+    bool forgotten;         // while it was being looked up
 };
 
 // How a server is used, see idle.c.

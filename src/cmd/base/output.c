@@ -30,10 +30,21 @@ void output_put_duration(int64_t seconds, struct buf *out)
         buf_printf(out, "%lldm %llds", all / 60, all % 60);
 }
 
+void output_json_text(struct span json)
+{
+    struct buf shown = {0};
+    if (isatty(STDOUT_FILENO))
+        scan_put_shown(json, &shown);
+    struct span text = shown.len ? buf_span(&shown) : json;
+    fwrite(text.at, 1, text.len, stdout);
+    putchar('\n');
+    buf_release(&shown);
+}
+
 void output_json(json_t *tree)
 {
     char *text = json_dumps(tree, JSON_INDENT(2) | JSON_ENCODE_ANY);
-    puts(text);
+    output_json_text(span_of(text));
     free(text);
     json_decref(tree);
 }

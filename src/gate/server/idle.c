@@ -80,7 +80,7 @@ static bool is_needed(const struct link *link)
     return usage->callers.count || link->asks.count || link->watched.count || link->caller_tasks.count ||
            !list_empty(&link->calls) || !list_empty(&link->task_calls) || !list_empty(&link->fan_outs) ||
            loop_now(link->gate->loop) < usage->tasks_until_ms || source_is_busy(link->source) ||
-           upstream_busy(link->upstream);
+           upstream_in_use(link->upstream);  // such as tasks/list, which is a call at many servers
 }
 
 // ---- resting --------------------------------------------------------------------------------

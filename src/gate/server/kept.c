@@ -100,17 +100,20 @@ static void restore(struct link *link, struct span text)
                  LOG_INT("fresh_for_s", left_ms / 1000));
 }
 
-// The next lists that are fetched are saved at once, also if they are the same.
-static void reset(struct link_kept *kept)
+// The link does not save the forgotten lists, nor use them if it is looking them up. The next lists that are fetched are saved at
+// once, even if they are the same.
+static void reset(struct link *link)
 {
-    kept->unsaved = kept->saved = false;
+    struct link_kept *kept = &link->kept;
+    kept->unsaved = kept->saved = link->usage.unsaved = false;
     kept->save_after_ms = 0;
+    kept->forgotten = kept->find.work != NULL;
 }
 
 void kept_forget_link(struct link *link)
 {
     const char *server = upstream_server(link->upstream)->name;
-    reset(&link->kept);
+    reset(link);
     if (is_kept(link))
         catalogue_forget_user(link->gate->catalogue, link->tenant->name, server, link->kept.user);
 }
@@ -120,11 +123,12 @@ static void on_found(struct catalogue_find *find)
     struct link *link = find->arg;
     struct buf text = find->text;
     find->text = (struct buf){0};
-    if (text.len && is_bound(link) && find->facts.login != link->kept.login) {
+    bool other_login = text.len && is_bound(link) && find->facts.login != link->kept.login;
+    if (other_login)
         kept_forget_link(link);
+    if (other_login || link->kept.forgotten)
         buf_clear(&text);
-    }
-    if (text.len && !link->usage.interval_ms)
+    if (text.len && !link->usage.interval_ms && find->facts.interval_ms > 0)
         link->usage.interval_ms = find->facts.interval_ms;
     restore(link, buf_span(&text));
     buf_wipe(&text);
@@ -189,7 +193,7 @@ static void save(struct link *link)
 {
     struct buf text = {.max = CATALOGUE_ENTRY_MAX};
     struct kept_name name;
-    int64_t login = link->access ? access_login(link->access) : 0;
+    int64_t login = upstream_login(link->upstream);
     bool known = login || !is_bound(link);
     if (link->gate->replaced || !known || !source_save(link->source, &text) || text.overflow) {
         buf_release(&text);
@@ -243,7 +247,7 @@ void kept_sweep(struct gate *gate)
     list_each(node, &gate->kept) {
         struct link *link = link_at(node);
         if (link->kept.unsaved && loop_now(gate->loop) >= link->kept.save_after_ms)
-            save(link);
+            kept_save(link);
         if (!link->kept.unsaved && !source_is_restored(link->source, &wanted))
             list_remove(node);
     }
@@ -290,7 +294,7 @@ void kept_forget_user(struct gate *gate, const struct identity *who, const char 
         struct link *link = value;
         if (link->kept.user && strcmp(link->kept.user, user) == 0 && strcmp(link->tenant->name, who->tenant) == 0 &&
             (!server || strcmp(upstream_server(link->upstream)->name, server) == 0))
-            reset(&link->kept);
+            reset(link);
     }
     catalogue_forget_user(gate->catalogue, who->tenant, server, user);
     free(user);

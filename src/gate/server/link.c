@@ -334,8 +334,10 @@ void link_start_server(const struct tenant *tenant, const char *server)
     void *value;
     for (size_t at = 0; map_next(&tenant->gate->links, &at, NULL, &value);) {
         const struct link *link = value;
-        if (link_is_of(link, tenant, server) && upstream_server(link->upstream)->isolation == SERVER_SHARED)
-            source_load(link->source);
+        if (!link_is_of(link, tenant, server) || upstream_server(link->upstream)->isolation != SERVER_SHARED)
+            continue;
+        source_load(link->source);
+        upstream_start(link->upstream);  // also if its lists are kept: those of the old process may be outdated
     }
 }
 

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { after, before, test } from 'node:test';
 
 import { binary, catalogueText, freePort, node, peerPath, startGateway, startPeer, stdioServer, temporaryDirectory, until } from '../gateway.mjs';
@@ -56,6 +57,7 @@ class Caller {
         await new Jar(user).connect(error.data.authorizationUrl);
         await this.request('tools/call', { name: 'files__whoami', arguments: {} }); // which waits for the new connection
         await until(async () => (await this.names()).includes('files__whoami'), WAIT_MS, `${user} sees the server`);
+        for (const kind of ['prompts', 'resources', 'resources/templates']) await this.request(`${kind}/list`, {}); // lists are kept when all were fetched
     }
 }
 
@@ -83,6 +85,32 @@ test('H2 lists of a user are kept for that user alone, sealed, and until the use
         await new Jar('alice').disconnect(gateway.origin, 'files');
         await again();
         assert.deepEqual(await sees(gateway, 'alice'), own);
+    } finally {
+        await gateway.stop();
+    }
+});
+
+test('H2 the lists of a user whose token is revoked are forgotten, also of a server that was used', async () => {
+    const tokens = join(folder.path, 'tokens.json');
+    const token = (...args) => execFileSync(binary, ['token', ...args, '--file', tokens], { encoding: 'utf8' }).trim();
+    const secrets = ['eve', 'dan'].map(subject => token('new', '--subject', subject));
+    const gateway = await startGateway({ ...config, auth: { providers: [{ type: 'bearer', tokens }] } });
+    const kept = () => {
+        const db = new DatabaseSync(join(gateway.state, 'catalogue.db'));
+        const rows = db.prepare("SELECT count(DISTINCT user) AS users FROM entry WHERE server = 'own'").get();
+        db.close();
+        return rows.users;
+    };
+    try {
+        const callers = await Promise.all(secrets.map(secret => Caller.open(gateway, '', { authorization: `Bearer ${secret}` })));
+        for (const caller of callers) assert.deepEqual(await caller.names(), own);
+        await until(() => kept() === 2, WAIT_MS, 'the lists of both are kept');
+        for (const caller of callers) assert.ok((await caller.request('tools/call', { name: 'own__fine', arguments: {} })).result);
+        token('revoke', secrets[0].split('_')[1]);
+        await gateway.line(/session ended: its credential is no longer valid/, WAIT_MS);
+        await until(() => gateway.servers().length === 1, WAIT_MS, 'the server of eve has ended');
+        await gateway.end('SIGTERM');
+        assert.equal(kept(), 1);
     } finally {
         await gateway.stop();
     }

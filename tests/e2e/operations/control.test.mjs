@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, existsSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -104,6 +104,17 @@ describe('reload', () => {
         const { changes } = await gateway.ask('reload');
         assert.match(changes, /^(\+ \/mcpServers\/b|no changes)\n$/); // the watched file may have been read before
         assert.ok((await session.call('b__two')).result);
+    });
+
+    test('the changes of a reload do not contain the values of variables', async t => {
+        const secret = 'of-the-environment';
+        const config = (more, sessions) => ({ mcpServers: { a: mirror('one', { args: ['--tools', '["one"]', '--key', '${POSTERN_TEST_SECRET}', more] }) }, limits: { sessions } });
+        const gateway = await start(t, config('x', 70), [], { variables: { POSTERN_TEST_SECRET: secret } });
+        gateway.put({ control: gateway.control, ...config('y', 71) });
+        const { changes } = await gateway.ask('reload');
+        await gateway.line(/~ \/mcpServers\/a\/args: changed"/, WAIT_MS);
+        await gateway.line(/~ \/limits\/sessions: 70 -> 71"/, WAIT_MS);
+        assert.ok(!`${changes}${gateway.log()}`.includes(secret));
     });
 
     test('postern reload without a change says so', async t => {
@@ -245,6 +256,19 @@ describe('logs', () => {
         assert.match(stderr, /^line \d+ of many\n[^]*line 2999 of many\n$/);
     });
 
+    test('a server cannot control the terminal of an operator through its stderr', async t => {
+        const a = shell('printf "\\033]0;title\\007\\302\\23331m\\302\\235x\\177 \\342\\202\\254\\r\\n" >&2; exit 3');
+        const gateway = await start(t, { log: { level: 'debug' }, mcpServers: { a } }), session = await Session.open(gateway.url);
+        await session.request('tools/list');
+        await gateway.line(/server did not start/, WAIT_MS);
+        const commands = [['logs', 'a'], ['logs', 'a', '--json'], ['servers'], ['servers', '--json'], ['status']];
+        const shown = await Promise.all(commands.map(args => command.onTerminal([...args, '--control', gateway.control])));
+        assert.match(shown[0].shown, /title/);
+        for (const [i, text] of [...shown.map(({ shown }) => shown), gateway.log()].entries())
+            assert.doesNotMatch(text, /[\0-\x08\x0b-\x1f\x7f-\x9f]/, String(commands[i] ?? 'the log'));
+        assert.match(gateway.log(), /\u20ac/, 'other characters stay');
+    });
+
     test('postern logs of an unknown server fails', async t => {
         const gateway = await start(t, { mcpServers: {} });
         const { status, stderr } = await command.run(['logs', 'none', '--control', gateway.control]);
@@ -280,6 +304,8 @@ describe('restart', () => {
         await session.request('tools/list');
         const a = await pidOf(gateway, 'a'), b = await pidOf(gateway, 'b');
         const held = await hold(session, 'b__wait');
+        const cache = () => readdirSync(gateway.state).filter(name => name.startsWith('catalogue.db')).map(name => readFileSync(join(gateway.state, name), 'latin1')).join('');
+        await until(() => cache().includes('"one"'), WAIT_MS, 'the lists are kept; the server is started again nevertheless');
         assert.deepEqual(await gateway.ask('restart', ['a']), { instances: 1 });
         const after = await until(() => pidOf(gateway, 'a'), WAIT_MS, 'another process starts, although no call needs it');
         assert.ok((await session.call('a__one')).result);

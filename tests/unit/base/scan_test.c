@@ -471,6 +471,17 @@ static void lossy_encoding_turns_any_bytes_into_valid_json(void **state)
     }
 }
 
+static void what_terminals_act_on_is_shown_as_an_escape(void **state)
+{
+    (void)state;
+    struct buf out = {0};
+    scan_put_shown(SPAN("\"a\xC2\x9B"
+                        "31m\x7F\xC2\xA0\xC3\x80\xE2\x82\xAC\\u001b\xC2\""),
+                   &out);
+    assert_span(buf_span(&out), SPAN("\"a\\u009b31m\\u007f\xC2\xA0\xC3\x80\xE2\x82\xAC\\u001b\xC2\""), "shown");
+    buf_release(&out);
+}
+
 static void a_lone_surrogate_is_encoded_as_it_was(void **state)
 {
     (void)state;
@@ -622,6 +633,7 @@ int main(void)
         cmocka_unit_test(the_kinds_of_json_values_are_distinguished),
         cmocka_unit_test(every_escape_of_a_string_is_decoded),
         cmocka_unit_test(an_encoded_string_decodes_to_the_same_bytes),
+        cmocka_unit_test(what_terminals_act_on_is_shown_as_an_escape),
         cmocka_unit_test(lossy_encoding_turns_any_bytes_into_valid_json),
         cmocka_unit_test(a_lone_surrogate_is_encoded_as_it_was),
         cmocka_unit_test(lone_surrogates_are_masked),

@@ -214,6 +214,7 @@ static void a_changed_or_moved_entry_is_dropped(void **state)
         "UPDATE entry SET login=8",
         "UPDATE entry SET interval=9",
         "UPDATE entry SET updated=updated+1",
+        "UPDATE entry SET updated=-9223372036854775807-1",
         "UPDATE entry SET mac=x'00'",
         "UPDATE entry SET value=zeroblob(20000000)",
         "UPDATE entry SET user=x'',server='files' WHERE server='alices'",
@@ -258,11 +259,14 @@ static void a_damaged_file_is_replaced_and_kept_aside(void **state)
 static void a_file_without_its_key_is_replaced(void **state)
 {
     (void)state;
-    put(name_of("files", NULL), "{}");
-    run_sql("UPDATE secret SET key=x'01'");
-    find(name_of("files", NULL), NULL);
-    put(name_of("files", NULL), "{}");
-    find(name_of("files", NULL), "{}");
+    static const char *const changes[] = {"UPDATE secret SET key=x'01'", "DELETE FROM secret"};
+    for (size_t i = 0; i < COUNT(changes); i++) {
+        put(name_of("files", NULL), "{}");
+        run_sql(changes[i]);
+        find(name_of("files", NULL), NULL);
+        put(name_of("files", NULL), "{}");
+        find(name_of("files", NULL), "{}");
+    }
 }
 
 static void a_database_of_another_program_is_refused_and_kept(void **state)

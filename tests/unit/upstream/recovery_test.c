@@ -143,6 +143,14 @@ static long wait_pid(struct fixture *f)
     return transport_stdio_pid(f->upstream);
 }
 
+static void wait_ms(struct fixture *f, int64_t ms)
+{
+    struct loop_timer tick = {.on_due = on_tick, .arg = f->loop};
+    loop_timer_set(f->loop, &tick, ms);
+    while (tick.slot)
+        loop_run(f->loop);
+}
+
 static void end_pause(struct fixture *f) { loop_timer_set(f->loop, &f->upstream->retry, 0); }
 
 static void open_circuit(struct fixture *f)
@@ -388,26 +396,59 @@ static void a_server_that_still_writes_is_kept(void **state)
     tear_down(&f);
 }
 
-// ---- errors ---------------------------------------------------------------------------------
+static void a_server_that_is_silent_during_a_call_that_may_take_long_is_kept(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up_answered(&f, 200);
+    struct ask *nap = &f.asks[f.asked++];
+    *nap = (struct ask){.request = {.on_reply = on_reply, .arg = nap, .timeout_ms = 20000}, .fixture = &f};
+    upstream_request_reserve(f.upstream, &nap->request);
+    upstream_request_send(&nap->request, "nap", SPAN("{}"));
+    time_out_twice(&f, "silent");
+    assert_null(f.upstream->ping.upstream);
+    run_for(&f, 1);
+    assert_int_equal(nap->replies, 1);
+    assert_int_equal(nap->failure, ERR_NONE);
+    tear_down(&f);
+}
 
-// ---- resting --------------------------------------------------------------------------------
-
-static void a_server_with_a_request_in_flight_does_not_rest(void **state)
+static void a_server_does_not_rest_while_a_request_is_in_flight(void **state)
 {
     (void)state;
     struct fixture f;
     set_up_answered(&f, 20000);
-    struct ask *silent = send_ask(&f, "silent");
-    assert_true(upstream_busy(f.upstream));
-    upstream_rest(f.upstream, 3000);
+    assert_false(upstream_in_use(f.upstream));
+    struct ask *nap = send_ask(&f, "nap");
+    assert_true(upstream_in_use(f.upstream));
+    upstream_rest(f.upstream, 50);
     assert_int_equal(upstream_state(f.upstream), UPSTREAM_READY);
-    upstream_request_cancel(&silent->request, "");
-    assert_false(upstream_busy(f.upstream));
-    upstream_rest(f.upstream, 3000);
-    assert_int_equal(upstream_state(f.upstream), UPSTREAM_RESTING);
+    run_for(&f, 1);
+    assert_int_equal(nap->failure, ERR_NONE);
+    assert_false(upstream_in_use(f.upstream));
+    upstream_rest(f.upstream, 50);
     run_until(&f, UPSTREAM_DOWN);
     tear_down(&f);
 }
+
+// The server is ended while it still owes the answer to a ping.
+static void a_ping_does_not_outlive_the_server_that_it_was_sent_to(void **state)
+{
+    (void)state;
+    struct fixture f;
+    set_up_answered(&f, 400);
+    time_out_twice(&f, "hang");
+    assert_non_null(f.upstream->ping.upstream);
+    upstream_rest(f.upstream, 50);
+    run_until(&f, UPSTREAM_DOWN);
+    wait_ms(&f, 600);
+    assert_int_equal(upstream_state(f.upstream), UPSTREAM_DOWN);
+    f.server.timeout_ms = 20000;
+    assert_int_equal(ask_once(&f, "echo")->failure, ERR_NONE);
+    tear_down(&f);
+}
+
+// ---- resting --------------------------------------------------------------------------------
 
 static void a_server_that_is_lost_while_it_rests_is_lost_again_in_its_next_life(void **state)
 {
@@ -425,6 +466,8 @@ static void a_server_that_is_lost_while_it_rests_is_lost_again_in_its_next_life(
     assert_string_equal(upstream_problem(f.upstream), "lost");
     tear_down(&f);
 }
+
+// ---- errors ---------------------------------------------------------------------------------
 
 static void the_error_of_a_request_has_the_exit_status_and_the_last_lines_of_stderr(void **state)
 {
@@ -456,7 +499,9 @@ int main(void)
         cmocka_unit_test(requests_that_time_out_together_count_once),
         cmocka_unit_test(a_slow_server_that_answers_pings_is_kept),
         cmocka_unit_test(a_server_that_still_writes_is_kept),
-        cmocka_unit_test(a_server_with_a_request_in_flight_does_not_rest),
+        cmocka_unit_test(a_server_that_is_silent_during_a_call_that_may_take_long_is_kept),
+        cmocka_unit_test(a_server_does_not_rest_while_a_request_is_in_flight),
+        cmocka_unit_test(a_ping_does_not_outlive_the_server_that_it_was_sent_to),
         cmocka_unit_test(a_server_that_is_lost_while_it_rests_is_lost_again_in_its_next_life),
         cmocka_unit_test(the_error_of_a_request_has_the_exit_status_and_the_last_lines_of_stderr),
     };

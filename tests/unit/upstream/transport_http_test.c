@@ -275,6 +275,28 @@ static void a_request_that_is_also_refused_in_the_new_session_fails(void **state
     web_tear_down(&web);
 }
 
+// Performs each call, and answers 404. It has no sessions.
+static void answer_without_sessions(struct web *web, int fd, struct span head, struct span body)
+{
+    if (web_has(body, "\"initialize\"")) {
+        web_answer(fd, "200 OK", "", WEB_HELLO, web_id(body));
+    } else if (!shakes_hands(web, fd, head, body)) {
+        web->step++;
+        web_answer(fd, "404 Not Found", "", "", 0);
+    }
+}
+
+static void a_request_is_not_sent_again_after_404_of_a_server_without_sessions(void **state)
+{
+    (void)state;
+    struct web web;
+    struct web_ask ask;
+    call_once(&web, &ask, MAX, answer_without_sessions);
+    assert_int_equal(ask.failure, ERR_UPSTREAM_TRANSPORT);
+    assert_int_equal(web.step, 1);
+    web_tear_down(&web);
+}
+
 // Opens the standalone stream each time, and sends nothing on it.
 static void answer_idle(struct web *web, int fd, struct span head, struct span body)
 {
@@ -339,6 +361,7 @@ int main(void)
         cmocka_unit_test(a_stream_that_ends_after_an_event_id_is_resumed),
         cmocka_unit_test(the_retry_after_of_a_response_reaches_the_reply),
         cmocka_unit_test(a_request_is_sent_again_when_the_server_forgot_the_session),
+        cmocka_unit_test(a_request_is_not_sent_again_after_404_of_a_server_without_sessions),
         cmocka_unit_test(an_idle_standalone_stream_is_opened_again),
         cmocka_unit_test(a_server_that_accepts_no_connection_fails_after_connect_timeout),
         cmocka_unit_test(a_request_that_is_also_refused_in_the_new_session_fails),
