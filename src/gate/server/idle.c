@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/scan.h"
 #include "room.h"
-#include <inttypes.h>
 
 #define MINUTE_MS 60000
 #define HOUR_MS ((int64_t)60 * MINUTE_MS)
