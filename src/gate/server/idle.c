@@ -9,8 +9,6 @@
 #include "base/scan.h"
 #include "room.h"
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define MINUTE_MS 60000
 #define HOUR_MS ((int64_t)60 * MINUTE_MS)
@@ -60,11 +58,9 @@ void idle_note_call(struct call *call)
 void idle_note_task(struct link *link, struct span task)
 {
     struct span raw;
-    char text[16] = "";  // the message has no NUL at its end; a longer number is above the maximum
-    if (scan_find(task, "ttl", &raw) && scan_is_number(raw) && raw.len < sizeof text)
-        memcpy(text, raw.at, raw.len);
-    int64_t ttl = strtoll(text, NULL, 10);
-    int64_t until = loop_now(link->gate->loop) + (ttl > 0 && ttl < TASK_MAX_MS ? ttl : TASK_MAX_MS);
+    uint64_t ttl;
+    bool limited = scan_find(task, "ttl", &raw) && span_to_u64(raw, &ttl) && ttl > 0 && ttl < TASK_MAX_MS;
+    int64_t until = loop_now(link->gate->loop) + (limited ? (int64_t)ttl : TASK_MAX_MS);
     if (until > link->usage.tasks_until_ms)
         link->usage.tasks_until_ms = until;
 }
