@@ -172,6 +172,7 @@ struct span upstream_declared(
     const struct upstream *upstream);  // capabilities, raw JSON; empty if none, or above 16 KiB
 enum revision upstream_revision(const struct upstream *upstream);
 const char *upstream_problem(const struct upstream *upstream);  // why it is down, for operators; "" if it is not
+int64_t upstream_login(const struct upstream *upstream);  // access_login() when the connection was opened; 0: unknown
 bool upstream_needs_login(const struct upstream *upstream);     // it is down because a login is needed
 // ERR_LOGIN or ERR_PROCESSES if the server could not be started for this reason; otherwise ERR_NONE.
 enum err_code upstream_refusal(const struct upstream *upstream);

@@ -281,9 +281,9 @@ static bool read_row(struct catalogue_work *work, struct buf *value, unsigned ch
         work->updated_ms = sqlite3_column_int64(select, 2);
         if (sqlite3_column_bytes(select, 3) == SECRET_MAC_BYTES)
             memcpy(mac, sqlite3_column_blob(select, 3), SECRET_MAC_BYTES);
-        const void *blob = sqlite3_column_blob(select, 4);
-        if (blob && sqlite3_column_bytes(select, 4) <= CATALOGUE_ENTRY_MAX + SEALING_MAX)
-            buf_put(value, blob, (size_t)sqlite3_column_bytes(select, 4));
+        int len = sqlite3_column_bytes(select, 4);
+        if (len > 0 && len <= CATALOGUE_ENTRY_MAX + SEALING_MAX)
+            buf_put_span(value, span_make(sqlite3_column_blob(select, 4), (size_t)len));
     } else if (got != SQLITE_DONE) {
         give_up(work->catalogue);
     }
