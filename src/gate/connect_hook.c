@@ -46,6 +46,7 @@ static void grant_added(void *arg, const struct identity *user, const struct ser
     struct link *link;
     kept_forget_user(arg, user, server->name);
     for (size_t at = 0; (link = next_link(arg, &at, user, server));) {
+        kept_note(link, 0);  // its lists may have been fetched with the new grant already
         source_look_again(link->source);
         source_load(link->source);
     }

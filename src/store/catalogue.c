@@ -31,16 +31,16 @@
 #define UNUSED_MAX_MS (90LL * 86400 * 1000)
 #define SEALING_MAX 64  // that sealing may add
 
-#define STATEMENTS(X)                                                                                               \
-    X(GET,                                                                                                          \
-      "SELECT login,interval,updated,mac,value FROM entry WHERE tenant=?1 AND server=?2 AND user=?3 AND digest=?4") \
-    X(USE, "UPDATE entry SET used=?5 WHERE tenant=?1 AND server=?2 AND user=?3 AND digest=?4")                      \
-    X(PUT, "INSERT OR REPLACE INTO entry(tenant,server,user,digest,used,login,interval,updated,mac,value) "         \
-           "VALUES(?1,?2,?3,?4,?5,?6,?7,?5,?8,?9)")                                                                 \
-    X(DROP, "DELETE FROM entry WHERE tenant=?1 AND server=?2 AND user=?3 AND digest=?4")                            \
-    X(FORGET_USER, "DELETE FROM entry WHERE tenant=?1 AND (server=?2 OR ?2='') AND user=?3")                        \
-    X(FORGET_SERVER, "DELETE FROM entry WHERE tenant=?1 AND server=?2 AND digest=?4")                               \
-    X(TOTAL, "SELECT COALESCE(SUM(LENGTH(value)),0) FROM entry")                                                    \
+#define NAMED " WHERE tenant=?1 AND server=?2 AND user=?3 AND digest=?4"
+#define STATEMENTS(X)                                                                                       \
+    X(GET, "SELECT login,interval,updated,mac,value FROM entry" NAMED)                                      \
+    X(USE, "UPDATE entry SET used=?5" NAMED)                                                                \
+    X(PUT, "INSERT OR REPLACE INTO entry(tenant,server,user,digest,used,login,interval,updated,mac,value) " \
+           "VALUES(?1,?2,?3,?4,?5,?6,?7,?5,?8,?9)")                                                         \
+    X(DROP, "DELETE FROM entry" NAMED)                                                                      \
+    X(FORGET_USER, "DELETE FROM entry WHERE tenant=?1 AND (server=?2 OR ?2='') AND user=?3")                \
+    X(FORGET_SERVER, "DELETE FROM entry WHERE tenant=?1 AND server=?2 AND digest=?4")                       \
+    X(TOTAL, "SELECT COALESCE(SUM(LENGTH(value)),0) FROM entry")                                            \
     X(OLDEST, "DELETE FROM entry WHERE rowid=(SELECT rowid FROM entry ORDER BY used,rowid LIMIT 1)")
 
 enum entry_statement {
@@ -288,8 +288,9 @@ static bool read_row(struct catalogue_work *work, struct buf *value, unsigned ch
         work->updated_ms = sqlite3_column_int64(select, 2);
         if (sqlite3_column_bytes(select, 3) == SECRET_MAC_BYTES)
             memcpy(mac, sqlite3_column_blob(select, 3), SECRET_MAC_BYTES);
-        if (sqlite3_column_bytes(select, 4) <= CATALOGUE_ENTRY_MAX + SEALING_MAX)
-            buf_put(value, sqlite3_column_blob(select, 4), (size_t)sqlite3_column_bytes(select, 4));
+        int len = sqlite3_column_bytes(select, 4);
+        if (len > 0 && len <= CATALOGUE_ENTRY_MAX + SEALING_MAX)
+            buf_put_span(value, span_make(sqlite3_column_blob(select, 4), (size_t)len));
     } else if (got != SQLITE_DONE) {
         give_up(work->catalogue);
     }

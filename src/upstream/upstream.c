@@ -462,8 +462,8 @@ struct span upstream_greeting(const struct upstream *upstream) { return buf_span
 bool upstream_restore(struct upstream *upstream, struct span greeting) { return handshake_restore(upstream, greeting); }
 enum revision upstream_revision(const struct upstream *upstream) { return upstream->revision; }
 const char *upstream_problem(const struct upstream *upstream) { return upstream->problem; }
-bool upstream_needs_login(const struct upstream *upstream) { return upstream->refusal == ERR_LOGIN; }
 int64_t upstream_login(const struct upstream *upstream) { return upstream->login; }
+bool upstream_needs_login(const struct upstream *upstream) { return upstream->refusal == ERR_LOGIN; }
 enum err_code upstream_refusal(const struct upstream *upstream) { return upstream->refusal; }
 int64_t upstream_pause_left(const struct upstream *upstream)
 {

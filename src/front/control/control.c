@@ -302,7 +302,7 @@ static void run_handover(struct control_connection *connection, const json_t *re
     log_info("another process is replacing this gateway", LOG_INT("pid", connection->peer.pid));
     connection->control->successor = connection;
     connection->hands_over = true;
-    reply_with(connection, json_object(), NULL);
+    reply_result(connection, json_object());
 }
 
 static void stop_listening(struct control *control)
@@ -332,7 +332,7 @@ static void run_retire(struct control_connection *connection, const json_t *requ
     control->successor = NULL;
     control_leave_file(control);
     stop_listening(control);
-    reply_with(connection, json_object(), NULL);
+    reply_result(connection, json_object());
     control->spec.replaced(control->spec.arg);
 }
 

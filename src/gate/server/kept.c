@@ -22,6 +22,8 @@
 
 #define RENEWALS 4
 #define SAVE_PAUSE_MS 10000  // of one link, however often its lists change
+#define RENEWAL_PAUSE_MS \
+    10000  // before the next try, so that a server that does not start does not keep the others waiting
 #define SPACE "catalogue"
 
 static struct link *link_at(struct list *node) { return list_entry(node, struct link, kept.node); }
@@ -193,7 +195,7 @@ static void save(struct link *link)
 {
     struct buf text = {.max = CATALOGUE_ENTRY_MAX};
     struct kept_name name;
-    int64_t login = upstream_login(link->upstream);
+    int64_t login = upstream_login(link->upstream);  // which the lists were fetched with
     bool known = login || !is_bound(link);
     if (link->gate->replaced || !known || !source_save(link->source, &text) || text.overflow) {
         buf_release(&text);
@@ -252,8 +254,10 @@ void kept_sweep(struct gate *gate)
             list_remove(node);
     }
     struct link *due;
-    for (size_t busy = count_busy(gate); busy < RENEWALS && (due = find_due(gate)); busy++)
+    for (size_t busy = count_busy(gate); busy < RENEWALS && (due = find_due(gate)); busy++) {
+        due->kept.renew_at_ms = loop_now(gate->loop) + RENEWAL_PAUSE_MS;
         source_renew(due->source);  // which may close links
+    }
 }
 
 // ---- forgetting -----------------------------------------------------------------------------

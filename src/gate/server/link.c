@@ -4,6 +4,7 @@
 // servers go to gate->events, which is set by a file above this one.
 #include "auth/access/access.h"
 #include "auth/access/identity_assertion.h"
+#include "base/check.h"
 #include "base/mem.h"
 #include "base/option_compare.h"
 #include "connect/audit.h"
@@ -114,6 +115,7 @@ static struct link *link_new(struct gate *gate, const struct server *server, con
 {
     struct link *link = mem_new(struct link);
     bool shared = server->isolation == SERVER_SHARED;
+    CHECK(shared || user->session);
     link->gate = gate;
     link->level = -1;
     link->owner = server->isolation == SERVER_PER_SESSION ? user->session : NULL;

@@ -64,6 +64,17 @@ class Caller {
 const sees = async (gateway, user) => (await Caller.open(gateway, user)).names();
 const both = ['files__whoami', 'own__act', 'own__fine'], own = ['own__act', 'own__fine'];
 
+/** Waits until the catalogue cache of a gateway has so many entries of a server. */
+const awaitEntries = (gateway, server, count) =>
+    until(() => {
+        const file = new DatabaseSync(join(gateway.state, 'catalogue.db'), { readOnly: true });
+        try {
+            return file.prepare('SELECT count(*) AS n FROM entry WHERE server = ?').get(server).n === count;
+        } finally {
+            file.close();
+        }
+    }, WAIT_MS, `${count} entries of ${server}`);
+
 test('H2 lists of a user are kept for that user alone, sealed, and until the user disconnects', async () => {
     let gateway = await startGateway(config);
     const again = async () => {
@@ -73,6 +84,8 @@ test('H2 lists of a user are kept for that user alone, sealed, and until the use
     try {
         await (await Caller.open(gateway, 'alice')).connect('alice');
         assert.deepEqual(await sees(gateway, 'bob'), own);
+        await awaitEntries(gateway, 'files', 1);
+        await awaitEntries(gateway, 'own', 2);
         await again();
         const before = starts();
         assert.deepEqual([await sees(gateway, 'alice'), await sees(gateway, 'bob')], [both, own]);
@@ -187,6 +200,7 @@ test('H2 lists of a user are not used after a logout while no gateway ran, nor a
     };
     try {
         await (await Caller.open(gateway, 'alice')).connect('alice');
+        await awaitEntries(gateway, 'files', 1);
         await gateway.end('SIGTERM');
         const file = join(gateway.state, 'catalogue.db'), copy = join(folder.path, 'earlier.db');
         copyFileSync(file, copy);
@@ -195,6 +209,7 @@ test('H2 lists of a user are not used after a logout while no gateway ran, nor a
         gateway = await startGateway(config, [], { earlier: gateway });
         assert.deepEqual(await sees(gateway, 'alice'), own);
         await (await Caller.open(gateway, 'alice')).connect('alice');
+        await awaitEntries(gateway, 'files', 1);
         await again();
         assert.deepEqual(await sees(gateway, 'alice'), both);
         assert.match(gateway.log(), /server restored from the catalogue cache.*server=files/);
