@@ -6,7 +6,7 @@
 //   callers    keep their sessions over all reloads, and call a stdio server and an HTTP server that do not change; of the gateway as a
 //              whole, of a profile, and of a tenant. Some of their calls are always in flight
 //   newcomer   opens sessions, calls and closes them
-//   listener   keeps an event stream open
+//   listener   keeps an event stream open, on which no message arrives
 //   prober     checks after each reload that exactly the configuration in force is served, in sessions that are as old as their tenant
 //              or profile, and that `/healthz` and `postern status` report a broken file until it is right
 //
@@ -17,6 +17,7 @@ import { execFile, execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
+import { request } from 'node:http';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -24,9 +25,9 @@ import { parseArgs } from 'node:util';
 import { fileURLToPath } from 'node:url';
 
 import { binary, node, sanitized, startGateway, startPeer, temporaryDirectory, until } from '../e2e/gateway.mjs';
-import { initialize, reply, send, stream } from '../e2e/raw.mjs';
+import { initialize, reply, send } from '../e2e/raw.mjs';
 import { chooser } from './chooser.mjs';
-import { holds } from './measure.mjs';
+import { descendants, holds } from './measure.mjs';
 import { Session } from './session.mjs';
 
 const { values } = parseArgs({ options: { reloads: { type: 'string', default: '50' }, seed: { type: 'string', default: '1' } } });
@@ -193,21 +194,20 @@ class Callers {
         }
     }
 
+    /** The lists of this session do not change, so its event stream stays open, and has no messages. */
     async #listener(gateway, token) {
         const session = await Caller.open(gateway, token, 'constant');
-        const { status, next, drop } = await stream(session.url, { headers: { ...session.headers, accept: 'text/event-stream' } });
-        assert.equal(status, 200);
-        let open = true;
-        (async () => {
-            while (await next()) ;
-            open = false;
-        })().catch(() => {}); // no event for a while
-        while (this.#working) {
-            assert.ok(open, 'the event stream of a session ended');
-            await sleep(20);
-        }
-        drop();
+        const [stream] = await once(request(session.url, { headers: { ...session.headers, accept: 'text/event-stream' } }).end(), 'response');
+        assert.equal(stream.statusCode, 200);
+        stream.setEncoding('utf8').on('data', events => { if (events.includes('jsonrpc')) this.#fail(`unexpected on the event stream of a session: ${events}`); });
+        stream.on('error', () => {}).on('close', () => { if (this.#working) this.#fail('the event stream of a session ended'); });
+        while (this.#working) await sleep(20);
+        stream.destroy();
         await session.close();
+    }
+
+    #fail(what) {
+        this.failure ??= new Error(what);
     }
 
     /** Fails if a call has failed. */
@@ -224,17 +224,27 @@ class Callers {
 
 // ---- the configuration in force --------------------------------------------------------------
 
+const constantProcesses = gateway => [...descendants(gateway.pid)].filter(([, line]) => line.endsWith('--version\x000\x00')).map(([pid]) => pid).sort();
+
 class Prober {
     sessions = { tenants: {}, profiles: {} };
 
     static async open(gateway, tokens) {
         const prober = new Prober();
         Object.assign(prober, { gateway, tokens, main: await Caller.open(gateway, tokens.default) });
+        for (const token of [tokens.default, tokens.constant]) {
+            const session = await Caller.open(gateway, token);
+            await session.echo('steady__echo'); // the server has started
+            await session.close();
+        }
+        prober.constant = constantProcesses(gateway);
+        assert.equal(prober.constant.length, 2);
         return prober;
     }
 
     /** Checks that exactly this state is in force. */
     async check(state) {
+        assert.deepEqual(constantProcesses(this.gateway), this.constant, 'the processes of the servers that do not change');
         assert.deepEqual(await this.main.servers(), [...CONSTANT, ...Object.keys(state.servers)].sort());
         for (const name of SERVERS) await this.#checkServer(name, state.servers[name]);
         for (const name of TENANTS) await this.#checkTenant(name, state.tenants[name]);
