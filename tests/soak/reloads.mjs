@@ -7,8 +7,8 @@
 //              whole, of a profile, and of a tenant. Some of their calls are always in flight
 //   newcomer   opens sessions, calls and closes them
 //   listener   keeps an event stream open, on which no message arrives
-//   prober     checks after each reload that exactly the configuration in force is served, in sessions that are as old as their tenant
-//              or profile, and that `/healthz` and `postern status` report a broken file until it is right
+//   prober     checks after each reload that exactly the configuration in force is served, in sessions that it keeps over reloads, and
+//              that `/healthz` and `postern status` report a broken file until it is right
 //
 // No call of a caller may fail. After a warm-up, and again at the end, the gateway has its first configuration, and is measured:
 // descriptors, processes and threads must be as many, and memory must have grown by GROWTH_KB at most.
@@ -16,7 +16,7 @@ import assert from 'node:assert/strict';
 import { execFile, execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
@@ -104,7 +104,7 @@ const BROKEN = [
     [config => JSON.stringify(config).slice(0, -9), /postern\.json/],
     [config => ({ ...config, mcpServers: { ...config.mcpServers, steady: { ...config.mcpServers.steady, comand: 'x' } } }), /\/mcpServers\/steady.*comand/],
     [config => ({ ...config, policy: at('broken-policy.json') }), /\/policy/],
-    [(config, { taken }) => ({ ...config, listen: [{ address: '127.0.0.1:0' }, { address: `127.0.0.1:${taken}` }] }), /cannot listen on/],
+    [(config, { taken }) => ({ ...config, listen: [{ address: '127.0.0.1:0' }, { address: `unix:${at('other.sock')}` }, { address: `127.0.0.1:${taken}` }] }), /cannot listen on/],
     [config => ({ ...config, public_url: 'https://other.example.com' }), /\/public_url: .*restart/],
     [config => ({ ...config, profiles: { ...config.profiles, p0: { servers: ['missing'] } } }), /\/profiles\/p0.*missing/],
     [config => ({ ...config, tenants: { ...config.tenants, t0: { policy: at('missing.json'), mcpServers: {} } } }), /t0\/policy/],
@@ -249,6 +249,15 @@ class Prober {
         for (const name of SERVERS) await this.#checkServer(name, state.servers[name]);
         for (const name of TENANTS) await this.#checkTenant(name, state.tenants[name]);
         for (const name of PROFILES) await this.#checkProfile(name, state.profiles[name]);
+        assert.ok(!existsSync(at('other.sock')), 'the socket of a configuration that was refused');
+        await this.#leave(choice.of(['tenants', 'profiles']));
+    }
+
+    /** Closes a session, so that some tenants and profiles change without one. */
+    async #leave(kind) {
+        const name = choice.of(kind === 'tenants' ? TENANTS : PROFILES);
+        await this.sessions[kind][name]?.close();
+        delete this.sessions[kind][name];
     }
 
     async #checkServer(name, version) {
@@ -267,7 +276,7 @@ class Prober {
         if (session) assert.deepEqual(await session.servers(), [...servers].sort());
     }
 
-    /** The session of a tenant or profile, as old as it. If it was removed, its session has ended, and another cannot be opened. */
+    /** The session of a tenant or profile, kept or new. If it was removed, its session has ended, and another cannot be opened. */
     async #session(kind, name, present, token, profile, refused) {
         const kept = this.sessions[kind];
         if (present) return (kept[name] ??= await Caller.open(this.gateway, token, profile));
