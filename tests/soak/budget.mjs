@@ -19,6 +19,7 @@ import { parseArgs } from 'node:util';
 
 import { binary, sanitized, startGateway, temporaryDirectory, until, watch } from '../e2e/gateway.mjs';
 import { initialize, post, reply, send } from '../e2e/raw.mjs';
+import { chooser } from './chooser.mjs';
 
 const { values } = parseArgs({ options: { seconds: { type: 'string', default: '8' }, seed: { type: 'string', default: '1' } } });
 const SECONDS = Number(values.seconds), SEED = Number(values.seed);
@@ -51,19 +52,6 @@ const connections = () => {
     return readFileSync('/proc/net/tcp', 'latin1').split('\n').filter(line => line.trim().split(/\s+/)[1] === here && / (01|08) /.test(line)).length;
 };
 const megabytes = bytes => `${(bytes / MIB).toFixed(1)} MiB`;
-
-/** The random choices of one caller: the same for the same seed. */
-function chooser(seed) {
-    let state = seed >>> 0;
-    const next = () => {
-        state = (state + 0x6d2b79f5) >>> 0;
-        let t = Math.imul(state ^ (state >>> 15), state | 1);
-        t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-        return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-    };
-    const upTo = n => Math.floor(next() * n);
-    return { upTo, between: (low, high) => low + upTo(high - low + 1), of: list => list[upTo(list.length)] };
-}
 
 // ---- servers ---------------------------------------------------------------------------------
 

@@ -14,16 +14,17 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
-import { Agent, request } from 'node:http';
+import { renameSync, writeFileSync } from 'node:fs';
+import { Agent } from 'node:http';
 import { dirname, join } from 'node:path';
-import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs, promisify } from 'node:util';
 import { fileURLToPath } from 'node:url';
 
 import { binary, node, sanitized, startGateway, temporaryDirectory, until } from '../e2e/gateway.mjs';
 import { initialize, post, reply, stream } from '../e2e/raw.mjs';
+import { descendants, holds } from './measure.mjs';
+import { Session } from './session.mjs';
 
 const { values } = parseArgs({ options: { seconds: { type: 'string', default: '60' } } });
 const SECONDS = Number(values.seconds);
@@ -67,35 +68,7 @@ const newToken = async subject => (await run(binary, ['token', 'new', '--file', 
 
 const REASONS_IN_TROUBLE = ['upstream_died', 'upstream_transport', 'server_unavailable', 'upstream_invalid'];
 
-/** One session with its own connection. */
-class Caller {
-    static async open(gateway, token) {
-        const caller = new Caller();
-        caller.url = gateway.url;
-        caller.agent = new Agent({ keepAlive: true, maxSockets: 1 });
-        caller.headers = { authorization: `Bearer ${token}` };
-        const answer = await caller.send(initialize('2025-11-25'));
-        assert.equal(answer.status, 200, answer.body);
-        caller.headers['mcp-session-id'] = answer.headers['mcp-session-id'];
-        caller.headers['mcp-protocol-version'] = '2025-11-25';
-        assert.equal((await caller.send({ jsonrpc: '2.0', method: 'notifications/initialized' })).status, 202);
-        return caller;
-    }
-
-    send(body, method = 'POST') {
-        return new Promise((resolve, reject) => {
-            const req = request(this.url, { method, agent: this.agent, headers: { ...post(), ...this.headers } }, async res => {
-                try {
-                    resolve({ status: res.statusCode, headers: res.headers, body: await text(res) });
-                } catch (error) {
-                    reject(error);
-                }
-            });
-            req.on('error', reject);
-            req.end(body && JSON.stringify(body));
-        });
-    }
-
+class Caller extends Session {
     /** Calls a tool of a soak server and checks the answer. Returns 'answer', 'denied', 'interrupted' or 'wrong'. */
     async call(name, args = {}, troubled = false) {
         const id = randomUUID(), nonce = randomUUID();
@@ -118,12 +91,6 @@ class Caller {
         expect(troubled && REASONS_IN_TROUBLE.includes(reason), `${name}: ${answer.body}`);
         tally.interrupted++;
         return 'interrupted';
-    }
-
-    async close() {
-        const { status } = await this.send(undefined, 'DELETE');
-        expect(status === 200 || status === 204, `DELETE: HTTP ${status}`);
-        this.agent.destroy();
     }
 }
 
@@ -183,22 +150,6 @@ async function dropper(gateway, token, i) {
 }
 
 // ---- trouble ---------------------------------------------------------------------------------
-
-/** The descendants of a process: pid → command line. */
-function descendants(pid) {
-    const parents = new Map();
-    for (const entry of readdirSync('/proc')) {
-        if (!/^\d+$/.test(entry)) continue;
-        try {
-            const parent = Number(/\) \S (\d+)/.exec(readFileSync(`/proc/${entry}/stat`, 'latin1'))[1]);
-            parents.set(Number(entry), { parent, line: readFileSync(`/proc/${entry}/cmdline`, 'latin1') });
-        } catch {
-            // the process has ended since readdirSync()
-        }
-    }
-    const below = p => [...parents].filter(([, { parent }]) => parent === p).flatMap(([child, { line }]) => [[child, line], ...below(child)]);
-    return new Map(below(pid));
-}
 
 async function killer(gateway) {
     while (working) {
@@ -265,9 +216,6 @@ async function issuer(gateway) {
 }
 
 // ---- measuring -------------------------------------------------------------------------------
-
-const status = (pid, name) => Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'latin1'))[1]);
-const holds = pid => ({ descriptors: readdirSync(`/proc/${pid}/fd`).length, processes: descendants(pid).size, threads: status(pid, 'Threads'), kilobytes: status(pid, 'VmRSS') });
 
 async function round(gateway, token, ms) {
     working = true;
