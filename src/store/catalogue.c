@@ -8,8 +8,17 @@
 // The key of the HMACs is in the file. Callers add a secret from elsewhere to the configuration if they have one, so that a copy
 // of the file does not allow guessing the secrets in it.
 //
-// Nothing here is worth an error for a caller: an entry that cannot be read is not there, one that cannot be written is logged. After
-// the first error of SQLite the file is left alone until the next start, which replaces it if it is damaged.
+// Nothing here is worth an error for a caller: an entry that cannot be read is not there, one that cannot be written is logged.
+//
+// A change that fails (full disk, locked file) is kept, as are all changes after it, and tried again in the same order: an entry that
+// was forgotten must not come back. Until then nothing is found. If the file is damaged, it is left alone until the next start,
+// which replaces it.
+//
+//     start ──► on the worker ──► done ──► freed
+//                    ▲              │ failed
+//                    │ on_retry     ▼
+//                    └──────────── kept
+//
 // Guarded by tests/unit/store/catalogue_test.c.
 #include "store/catalogue.h"
 #include "base/clock.h"
@@ -28,6 +37,9 @@
 #define TOTAL_MAX ((int64_t)256 << 20)
 #define UNUSED_MAX_MS (90LL * 86400 * 1000)
 #define SEALING_MAX 64  // that sealing may add
+#define KEPT_BYTES_MAX ((size_t)64 << 20)
+#define RETRY_MS 5000
+#define DRAIN_MS 50
 
 #define STATEMENTS(X)                                                                                               \
     X(GET,                                                                                                          \
@@ -73,14 +85,23 @@ struct catalogue {
     struct db db;
     sqlite3_stmt *statements[SQL_COUNT_OF_ALL];
     unsigned char key[CATALOGUE_KEY_BYTES];
+    struct loop *loop;
     struct offload *pool;
     int64_t total_max;
-    bool broken;  // of the worker
+    bool damaged, failing;  // of the worker while work is under way; failing: until the next attempt
+    bool told;              // the log says that it is failing
+    size_t under_way;       // on the worker, or on its way
+    struct list kept;       // struct catalogue_work: the changes that failed
+    size_t kept_count, kept_bytes;
+    struct loop_timer retry;
 };
 
-// One piece of work on the file. It belongs to the pool until `done`.
+// One piece of work on the file. It belongs to the pool until `done`, and to the catalogue while it is kept.
 struct catalogue_work {
     struct offload_job job;
+    struct list node;
+    bool failed;
+    struct err err;  // if it was the first one that failed
     struct catalogue *catalogue;
     void (*run)(struct catalogue_work *work);
     struct catalogue_find *find;  // NULL: no lookup
@@ -186,9 +207,14 @@ static void put_aside(const struct catalogue_config *config, const struct err *w
     free(path);
 }
 
+static void on_retry(struct loop_timer *timer);
+
 struct catalogue *catalogue_open(struct loop *loop, const struct catalogue_config *config, struct err *err)
 {
     struct catalogue *catalogue = mem_new(struct catalogue);
+    catalogue->loop = loop;
+    catalogue->retry = (struct loop_timer){.on_due = on_retry, .arg = catalogue, .name = "catalogue cache"};
+    list_init(&catalogue->kept);
     catalogue->total_max = config->total_max ? config->total_max : TOTAL_MAX;
     bool open = open_file(catalogue, config, err);
     if (!open && catalogue->db.damaged) {
@@ -199,16 +225,6 @@ struct catalogue *catalogue_open(struct loop *loop, const struct catalogue_confi
         return catalogue;
     catalogue_close(catalogue);
     return NULL;
-}
-
-void catalogue_close(struct catalogue *catalogue)
-{
-    if (!catalogue)
-        return;
-    offload_free(catalogue->pool);
-    close_file(catalogue);
-    secret_wipe(catalogue->key, sizeof catalogue->key);
-    free(catalogue);
 }
 
 // ---- on the worker --------------------------------------------------------------------------
@@ -250,28 +266,37 @@ static sqlite3_stmt *bound(const struct catalogue_work *work, enum entry_stateme
     return statement;
 }
 
-static void give_up(struct catalogue *catalogue)
+static void fail(struct catalogue_work *work)
 {
-    struct err err;
-    (void)db_fail(&catalogue->db, &err);
-    catalogue->broken = true;
-    log_warn("catalogue cache not used any more", LOG_STR("detail", err.detail));
+    struct catalogue *catalogue = work->catalogue;
+    (void)db_fail(&catalogue->db, &work->err);
+    catalogue->damaged = catalogue->db.damaged;
+    catalogue->failing = !catalogue->damaged;
+    if (catalogue->damaged)
+        log_warn("catalogue cache not used any more", LOG_STR("detail", work->err.detail));
 }
 
 // Runs a statement that has no rows, and resets it.
-static void change(struct catalogue *catalogue, sqlite3_stmt *statement)
+static bool run_statement(sqlite3_stmt *statement)
 {
-    if (sqlite3_step(statement) != SQLITE_DONE)
-        give_up(catalogue);
+    bool ok = sqlite3_step(statement) == SQLITE_DONE;
     sqlite3_reset(statement);
     sqlite3_clear_bindings(statement);
+    return ok;
 }
 
+static void change(struct catalogue_work *work, sqlite3_stmt *statement)
+{
+    if (!run_statement(statement))
+        fail(work);
+}
+
+// The entry is there, even if this cannot be written.
 static void mark_used(struct catalogue_work *work)
 {
     sqlite3_stmt *update = bound(work, SQL_USE);
     sqlite3_bind_int64(update, 5, clock_wall_ms());
-    change(work->catalogue, update);
+    (void)run_statement(update);
 }
 
 static void drop(struct catalogue_work *work, const char *why)
@@ -279,7 +304,7 @@ static void drop(struct catalogue_work *work, const char *why)
     log_warn("catalogue entry damaged: dropped", LOG_STR("tenant", work->tenant), LOG_STR("server", work->server),
              LOG_STR("detail", why));
     buf_clear(&work->text);
-    change(work->catalogue, bound(work, SQL_DROP));
+    change(work, bound(work, SQL_DROP));
 }
 
 // The row as it is in the file; false: not found.
@@ -295,7 +320,7 @@ static bool read_row(struct catalogue_work *work, struct buf *value, unsigned ch
         if (sqlite3_column_bytes(select, 4) <= CATALOGUE_ENTRY_MAX + SEALING_MAX)
             buf_put(value, sqlite3_column_blob(select, 4), (size_t)sqlite3_column_bytes(select, 4));
     } else if (got != SQLITE_DONE) {
-        give_up(work->catalogue);
+        fail(work);
     }
     sqlite3_reset(select);
     sqlite3_clear_bindings(select);
@@ -369,17 +394,19 @@ static int64_t find_total(struct catalogue *catalogue)
     return total;
 }
 
-static void make_room(struct catalogue *catalogue)
+static bool is_usable(const struct catalogue *catalogue) { return !catalogue->damaged && !catalogue->failing; }
+
+static void make_room(struct catalogue_work *work)
 {
-    while (!catalogue->broken && find_total(catalogue) > catalogue->total_max)
-        change(catalogue, catalogue->statements[SQL_OLDEST]);
+    struct catalogue *catalogue = work->catalogue;
+    while (is_usable(catalogue) && find_total(catalogue) > catalogue->total_max)
+        change(work, catalogue->statements[SQL_OLDEST]);
 }
 
 static void run_put(struct catalogue_work *work)
 {
     struct buf value = {0};
     unsigned char mac[SECRET_MAC_BYTES];
-    work->updated_ms = clock_wall_ms();
     if (close_value(work, &value)) {
         sqlite3_stmt *insert = bound(work, SQL_PUT);
         find_mac(work, buf_span(&value), mac);
@@ -388,21 +415,22 @@ static void run_put(struct catalogue_work *work)
         sqlite3_bind_int64(insert, 7, work->facts.interval_ms);
         bind_bytes(insert, 8, bytes_of(mac, sizeof mac));
         bind_bytes(insert, 9, buf_span(&value));
-        change(work->catalogue, insert);
-        make_room(work->catalogue);
+        change(work, insert);
+        make_room(work);
     }
     buf_release(&value);
 }
 
-static void run_forget_user(struct catalogue_work *work) { change(work->catalogue, bound(work, SQL_FORGET_USER)); }
+static void run_forget_user(struct catalogue_work *work) { change(work, bound(work, SQL_FORGET_USER)); }
 
-static void run_forget_server(struct catalogue_work *work) { change(work->catalogue, bound(work, SQL_FORGET_SERVER)); }
+static void run_forget_server(struct catalogue_work *work) { change(work, bound(work, SQL_FORGET_SERVER)); }
 
 static void run(struct offload_job *job)
 {
     struct catalogue_work *work = job->arg;
-    if (!work->catalogue->broken)
+    if (is_usable(work->catalogue))
         work->run(work);
+    work->failed = work->catalogue->failing;
 }
 
 // ---- on the loop ----------------------------------------------------------------------------
@@ -416,10 +444,64 @@ static void work_free(struct catalogue_work *work)
     free(work);
 }
 
+static void leave_out(struct catalogue_work *work)
+{
+    log_warn("catalogue cache busy: left out", LOG_STR("server", work->server));
+    work_free(work);
+}
+
+static void note_failed(struct catalogue *catalogue, const struct err *err)
+{
+    if (!catalogue->told)
+        log_warn("cannot write the catalogue cache", LOG_STR("problem", err->detail));
+    catalogue->told = true;
+    if (!catalogue->retry.slot)
+        loop_timer_set(catalogue->loop, &catalogue->retry, RETRY_MS);
+}
+
+static void keep(struct catalogue_work *work)
+{
+    struct catalogue *catalogue = work->catalogue;
+    if (catalogue->kept_count == JOBS_MAX || catalogue->kept_bytes + work->text.len > KEPT_BYTES_MAX) {
+        leave_out(work);
+        return;
+    }
+    catalogue->kept_count++;
+    catalogue->kept_bytes += work->text.len;
+    list_append(&catalogue->kept, &work->node);
+}
+
+// The first work in the order in which it was started, or NULL.
+static struct catalogue_work *take_kept(struct list *kept)
+{
+    struct catalogue_work *work = list_empty(kept) ? NULL : list_entry(kept->next, struct catalogue_work, node);
+    if (work)
+        list_remove(&work->node);
+    return work;
+}
+
+static void note_done(struct catalogue *catalogue)
+{
+    if (!catalogue->told || catalogue->under_way || !list_empty(&catalogue->kept))
+        return;
+    log_warn("catalogue cache writes resumed");
+    catalogue->told = false;
+}
+
 static void done(struct offload_job *job)
 {
     struct catalogue_work *work = job->arg;
+    struct catalogue *catalogue = work->catalogue;
     struct catalogue_find *find = work->find;
+    catalogue->under_way--;
+    if (work->failed)
+        note_failed(catalogue, &work->err);
+    else
+        note_done(catalogue);
+    if (work->failed && work->run != run_find) {
+        keep(work);
+        return;
+    }
     if (find) {
         int64_t age_ms = clock_wall_ms() - work->updated_ms;
         find->work = NULL;
@@ -454,11 +536,61 @@ static struct catalogue_work *work_new(struct catalogue *catalogue, const struct
 
 static bool start(struct catalogue_work *work)
 {
-    if (offload_put(work->catalogue->pool, &work->job))
-        return true;
-    log_warn("catalogue cache busy: left out", LOG_STR("server", work->server));
-    work_free(work);
-    return false;
+    bool started = offload_put(work->catalogue->pool, &work->job);
+    work->catalogue->under_way += started;
+    if (!started)
+        leave_out(work);
+    return started;
+}
+
+// Gives the kept work back, in its order. No work is under way.
+static void take_all_kept(struct catalogue *catalogue, struct list *all)
+{
+    list_move_all(all, &catalogue->kept);
+    catalogue->kept_count = catalogue->kept_bytes = 0;
+    catalogue->failing = false;
+}
+
+static void on_retry(struct loop_timer *timer)
+{
+    struct catalogue *catalogue = timer->arg;
+    struct catalogue_work *work;
+    struct list all;
+    if (catalogue->under_way) {  // which will fail, and be kept behind the others
+        loop_timer_set(catalogue->loop, timer, DRAIN_MS);
+        return;
+    }
+    take_all_kept(catalogue, &all);
+    while ((work = take_kept(&all)))
+        (void)start(work);
+}
+
+// One more attempt, also if the last one failed. The pool is gone.
+static void finish_kept(struct catalogue *catalogue)
+{
+    struct catalogue_work *work;
+    struct list all;
+    int64_t lost = 0;
+    take_all_kept(catalogue, &all);
+    while ((work = take_kept(&all))) {
+        run(&work->job);
+        lost += work->failed;
+        work_free(work);
+    }
+    if (lost)
+        log_warn("changes of the catalogue cache lost at shutdown", LOG_INT("count", lost));
+}
+
+void catalogue_close(struct catalogue *catalogue)
+{
+    if (!catalogue)
+        return;
+    offload_free(catalogue->pool);
+    loop_timer_stop(catalogue->loop, &catalogue->retry);
+    finish_kept(catalogue);
+    close_file(catalogue);
+    secret_wipe(catalogue->key, sizeof catalogue->key);
+    free(catalogue);
 }
 
 bool catalogue_find_start(struct catalogue *catalogue, const struct catalogue_name *name, struct catalogue_find *find)
@@ -484,6 +616,7 @@ void catalogue_put(struct catalogue *catalogue, const struct catalogue_name *nam
     work->text = *text;
     *text = (struct buf){0};
     work->facts = *facts;
+    work->updated_ms = clock_wall_ms();
     if (work->text.len <= CATALOGUE_ENTRY_MAX)
         (void)start(work);
     else
