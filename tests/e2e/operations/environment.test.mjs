@@ -172,3 +172,112 @@ for (const [name, row] of Object.entries(fullDisk))
         assert.equal(gateway.child.exitCode, null, 'the same process goes on');
         await row.after(given);
     });
+
+/** Runs `body` with a session of a gateway that is logged in to a liar and has faults; the disk is full in the folder of its store. */
+const withLogin = body =>
+    withLiar('none', null, async liar => {
+        const { status, stderr } = await liar.login();
+        assert.equal(status, 0, stderr);
+        const faults = makeFaults(liar.directory.path), gateway = await liar.gateway(undefined, undefined, faults.launcher);
+        try {
+            const session = await Session.open(gateway.url);
+            const call = () => outcome(session, 'liar__echo', { a: 1 });
+            assert.equal(await call(), 'ok');
+            await body({ liar, faults, gateway, call });
+            assert.equal(gateway.child.exitCode, null, 'the same process continues');
+        } finally {
+            faults.close();
+            await gateway.stop();
+        }
+    });
+
+/** The number of refreshes; a grant whose spent refresh token was used again would be revoked. */
+const refreshes = async liar => {
+    const { refreshes, reuses, alive } = await liar.get('/state');
+    assert.deepEqual([reuses, alive], [0, 1]);
+    return refreshes;
+};
+
+describe('a full disk under the token store', () => {
+    test('a token that is refreshed on a full disk is used, and stored when there is space', () =>
+        withLogin(async ({ liar, faults, gateway, call }) => {
+            await liar.control({ expire: true });
+            await liar.control({ hold: '/token', when: 'after' });
+            const waiting = call();
+            await liar.held();
+            faults.diskFull(true);
+            await liar.control({ release: true });
+            assert.equal(await waiting, 'ok');
+            for (let i = 0; i < 3; i++) assert.equal(await call(), 'ok', 'the store still has the old token');
+            await gateway.line(/cannot store a refreshed token; keeping it in memory and retrying.*free disk space/, WAIT_MS);
+            const { status, tokens } = await healthOf(gateway);
+            assert.deepEqual([status, tokens.unsaved], ['degraded', 1]);
+            faults.diskFull(false);
+            await gateway.line(/stored a refreshed token after a retry/, WAIT_MS);
+            assert.equal((await healthOf(gateway)).tokens.unsaved, 0);
+            assert.equal((await liar.call()).status, 0, 'another process uses the stored token');
+            assert.equal(await refreshes(liar), 1);
+        }));
+
+    test('a refresh token is not spent while the disk is full', () =>
+        withLogin(async ({ liar, faults, gateway, call }) => {
+            faults.diskFull(true);
+            await liar.control({ expire: true });
+            assert.deepEqual(await call(), [200, 'server_unavailable']);
+            assert.match(gateway.log(), /cannot get a token server=liar.*free disk space/);
+            assert.equal(await refreshes(liar), 0);
+            faults.diskFull(false);
+            await until(async () => (await call()) === 'ok', WAIT_MS, 'calls work again');
+            assert.equal(await refreshes(liar), 1);
+        }));
+});
+
+/** Sends on one connection, which stays open. */
+function keepOpen(url) {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 }), session = new Session();
+    const say = (body, headers = {}) =>
+        new Promise((resolve, reject) => {
+            const bytes = JSON.stringify(body);
+            const req = request(url, { method: 'POST', headers: { ...post(headers), 'content-length': Buffer.byteLength(bytes) }, agent }, async res =>
+                resolve({ status: res.statusCode, headers: res.headers, body: await text(res) })
+            );
+            req.on('error', reject).end(bytes);
+        });
+    session.post = body => say(body, session.headers());
+    return { session, say, close: () => agent.destroy() };
+}
+
+test('a process without free descriptors serves its open connections, and everything else when there are descriptors again', async t => {
+    const { folder } = place(t), file = join(folder, 'audit.db');
+    const peer = await startPeer(program.fixture, 'http');
+    t.after(() => peer.stop());
+    const slowly = { idle_timeout: 'never' };
+    const gateway = await startGateway({
+        audit: { path: file },
+        catalogue: { path: join(folder, 'catalogue.db') },
+        mcpServers: { demo: { ...demo, ...slowly }, cold: { ...demo, isolation: 'session' }, web: { url: peer.url, isolation: 'session' } }
+    });
+    t.after(() => gateway.stop());
+    const kept = keepOpen(gateway.url), { session } = kept;
+    t.after(kept.close);
+    const opened = await kept.say(initialize('2025-11-25'));
+    Object.assign(session, { id: opened.headers['mcp-session-id'], version: '2025-11-25', nextId: 100 });
+    await session.post({ jsonrpc: '2.0', method: 'notifications/initialized' });
+    assert.equal(await echo(session), 'ok');
+
+    const limits = /^Max open files +(\d+)/m.exec(readFileSync(`/proc/${gateway.pid}/limits`, 'latin1'))[1];
+    const limit = soft => execFileSync('prlimit', ['--pid', String(gateway.pid), `--nofile=${soft}:`]);
+    limit(3);
+    assert.equal(await echo(session), 'ok', 'a server that runs');
+    console.error(await outcome(session, 'cold__echo', { message: 'hi' }));
+    console.error(await outcome(session, 'web__test_simple_text'));
+    const late = Session.open(gateway.url); // it waits
+    await gateway.line(/not accepting connections.*Too many open files/, WAIT_MS);
+    limit(limits);
+    await gateway.line(/accepting connections again/, WAIT_MS);
+    const next = await late;
+    for (const name of ['demo__echo', 'cold__echo']) assert.equal(await outcome(next, name, { message: 'hi' }), 'ok');
+    await until(async () => (await outcome(next, 'web__test_simple_text')) === 'ok', WAIT_MS, 'a server over HTTP');
+    console.error(gateway.log());
+    assert.equal(calls(await rowsIn(file, 7)).length >= 7, true);
+});
