@@ -15,7 +15,7 @@ import { binary, program, startGateway, startPeer, stdioServer, temporaryDirecto
 import { startIssuer } from '../issuer.mjs';
 import { withLiar } from '../liar.mjs';
 import { policyRule } from '../policy.mjs';
-import { initialize, post, reply, resultText, send, Session } from '../raw.mjs';
+import { initialize, post, reply, send, Session } from '../raw.mjs';
 
 const WAIT_MS = 60_000;
 const HOUR = 3600;
@@ -251,11 +251,10 @@ test('a process without free descriptors serves its open connections, and everyt
     const { folder } = place(t), file = join(folder, 'audit.db');
     const peer = await startPeer(program.fixture, 'http');
     t.after(() => peer.stop());
-    const slowly = { idle_timeout: 'never' };
     const gateway = await startGateway({
         audit: { path: file },
         catalogue: { path: join(folder, 'catalogue.db') },
-        mcpServers: { demo: { ...demo, ...slowly }, cold: { ...demo, isolation: 'session' }, web: { url: peer.url, isolation: 'session' } }
+        mcpServers: { demo, cold: demo, web: { url: peer.url } }
     });
     t.after(() => gateway.stop());
     const kept = keepOpen(gateway.url), { session } = kept;
@@ -269,15 +268,138 @@ test('a process without free descriptors serves its open connections, and everyt
     const limit = soft => execFileSync('prlimit', ['--pid', String(gateway.pid), `--nofile=${soft}:`]);
     limit(3);
     assert.equal(await echo(session), 'ok', 'a server that runs');
-    console.error(await outcome(session, 'cold__echo', { message: 'hi' }));
-    console.error(await outcome(session, 'web__test_simple_text'));
+    process.kill(Number(/server started server=cold pid=(\d+)/.exec(gateway.log())[1]), 'SIGKILL');
+    await gateway.line(/server lost server=cold/, WAIT_MS);
+    assert.deepEqual(await outcome(session, 'cold__echo', { message: 'hi' }), [200, 'server_unavailable'], 'a server that has to start');
+    await gateway.line(/server did not start server=cold.*Too many open files/, WAIT_MS);
     const late = Session.open(gateway.url); // it waits
     await gateway.line(/not accepting connections.*Too many open files/, WAIT_MS);
     limit(limits);
     await gateway.line(/accepting connections again/, WAIT_MS);
     const next = await late;
-    for (const name of ['demo__echo', 'cold__echo']) assert.equal(await outcome(next, name, { message: 'hi' }), 'ok');
-    await until(async () => (await outcome(next, 'web__test_simple_text')) === 'ok', WAIT_MS, 'a server over HTTP');
-    console.error(gateway.log());
-    assert.equal(calls(await rowsIn(file, 7)).length >= 7, true);
+    assert.equal(await echo(next), 'ok');
+    await until(async () => (await outcome(next, 'cold__echo', { message: 'hi' })) === 'ok', WAIT_MS, 'the server starts');
+    assert.equal(gateway.child.exitCode, null, 'the same process continues');
+    const recorded = calls(await rowsIn(file, 5));
+    assert.deepEqual(recorded.slice(0, 4).map(({ server, status }) => [server, status]), [['demo', 'ok'], ['demo', 'ok'], ['cold', 'error'], ['demo', 'ok']]);
 });
+
+/** In as little memory as a shell takes; `hoard` takes more than it has. */
+const hoarder = `
+ulimit -v 65536
+while read -r line; do
+    id=$(expr "$line" : '.*"id":\\([0-9]*\\)')
+    case $line in
+    *'"initialize"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"hoarder","version":"1"}}}' ;;
+    *'"tools/list"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"tools":[{"name":"hoard","inputSchema":{"type":"object"}},{"name":"small","inputSchema":{"type":"object"}}]}}' ;;
+    *'"hoard"'*) all=$(head -c 200000000 /dev/zero | tr '\\0' x) ;;
+    *'"tools/call"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"content":[]}}' ;;
+    esac
+done`;
+
+test('a server process that runs out of memory fails its call and is started again', async t => {
+    const { folder } = place(t), file = join(folder, 'audit.db');
+    const gateway = await startGateway({ audit: { path: file }, mcpServers: { demo, big: { command: 'sh', args: ['-c', hoarder] } } });
+    t.after(() => gateway.stop());
+    const session = await Session.open(gateway.url);
+    for (let round = 0; round < 2; round++) {
+        assert.equal(await outcome(session, 'big__small'), 'ok');
+        const [hoarded, healthy] = await Promise.all([outcome(session, 'big__hoard'), echo(session)]);
+        assert.deepEqual([hoarded, healthy], [[200, 'upstream_died'], 'ok']);
+    }
+    await gateway.line(/call failed.*target=hoard.*ended: (signal|exit status) \d+/, WAIT_MS);
+    assert.equal(await outcome(session, 'big__small'), 'ok');
+    assert.equal(calls(await rowsIn(file, 7)).filter(({ reason }) => reason === 'upstream_died').length, 2);
+});
+
+const AUDIENCE = 'https://gateway.example/mcp';
+const clockPolicy = { version: 1, description: 'Authenticated callers may call everything', rules: [policyRule('echo', 'allow', { subjects: ['authenticated'], servers: ['*'], names: ['*'] })] };
+
+/** A session of the caller with this credential. */
+async function openAs(gateway, token) {
+    const headers = { authorization: `Bearer ${token}` };
+    const answer = await send(gateway.url, { headers: post(headers), body: initialize('2025-11-25') });
+    if (answer.status !== 200) return answer.status;
+    const session = Object.assign(new Session(), { url: gateway.url, id: answer.headers['mcp-session-id'], version: '2025-11-25', nextId: 100 });
+    session.post = body => send(gateway.url, { headers: session.headers(post(headers)), body });
+    session.get = () => Session.prototype.get.call(session, headers);
+    await session.post({ jsonrpc: '2.0', method: 'notifications/initialized' });
+    return session;
+}
+
+/** `old`: the outcome of calls with credentials that end an hour after the start. `idle`: `timeouts.session_idle`. */
+const jumps = {
+    forward: { seconds: 5 * HOUR, old: [401, 'unauthenticated'], idle: '1h' },
+    back: { seconds: -5 * HOUR, old: 'ok', idle: '10s' }
+};
+
+for (const [name, { seconds, old, idle }] of Object.entries(jumps))
+    test(`a clock that is set ${name} by hours changes only the expiry of credentials`, async t => {
+        const here = place(t), { folder, faults } = here, file = join(folder, 'audit.db'), tokens = join(folder, 'tokens.json'), go = join(folder, 'go');
+        const command = (...args) => execFileSync(binary, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+        const tokenOf = (...more) => command('token', 'new', '--file', tokens, '--subject', 'ana', ...more);
+        const issuer = await startIssuer(AUDIENCE);
+        t.after(issuer.stop);
+        const inSeconds = s => Math.floor(Date.now() / 1000) + s;
+        const jwt = exp => issuer.sign(issuer.claims({ exp }));
+        const credentials = { lasting: tokenOf(), short: tokenOf('--expires', new Date(inSeconds(HOUR) * 1000).toISOString()), jwt: jwt(inSeconds(HOUR)) };
+        const policy = join(folder, 'policy.json'), control = join(folder, 'control.sock');
+        writeFileSync(policy, JSON.stringify(clockPolicy));
+        const gateway = await start(t, here, {
+            control,
+            policy,
+            audit: { path: file },
+            timeouts: { session_idle: idle, heartbeat: '200ms' },
+            auth: { providers: [{ type: 'bearer', tokens }, { type: 'jwt', issuer: issuer.url, jwks_uri: issuer.jwksUri, audiences: [AUDIENCE] }] },
+            mcpServers: {
+                demo,
+                hangs: { ...stdioServer.misbehave('hang'), timeout: '2s' },
+                later: { command: 'sh', args: ['-c', `test -e ${go} && exec ${demo.command}`] }
+            }
+        });
+        const sessions = {};
+        for (const [whose, token] of Object.entries(credentials)) sessions[whose] = await openAs(gateway, token);
+        for (const session of Object.values(sessions)) assert.equal(await echo(session), 'ok');
+        const listening = await sessions.lasting.get();
+        await gateway.line(/circuit opened server=later/, WAIT_MS);
+        const hanging = outcome(sessions.lasting, 'hangs__act');
+        const status = () => JSON.parse(command('status', '--json', '--control', control));
+        const before = status().uptime_s;
+
+        faults.clockAhead(seconds);
+        const jumped = Date.now();
+        assert.equal(await echo(sessions.lasting), 'ok');
+        for (const whose of ['short', 'jwt']) assert.deepEqual(await echo(sessions[whose]), old, whose);
+        const fresh = await openAs(gateway, jwt(inSeconds(seconds + HOUR)));
+        assert.equal(await echo(fresh), 'ok', 'a token of the new time');
+        assert.equal(await openAs(gateway, jwt(inSeconds(seconds - HOUR))), 401, 'a token that has expired at the new time');
+        assert.deepEqual(await hanging, [200, 'upstream_timeout'], 'a timeout that had begun');
+        writeFileSync(go, '');
+        await until(async () => (await outcome(sessions.lasting, 'later__echo', { message: 'hi' })) === 'ok', WAIT_MS, 'the pause after failed starts ends');
+        const { uptime_s: uptime } = status();
+        assert.ok(uptime >= before && uptime <= before + (Date.now() - jumped) / 1000 + 60, `uptime ${before} s, then ${uptime} s`);
+        if (seconds < 0) await gateway.line(/session ended: idle/, WAIT_MS);
+        else assert.doesNotMatch(gateway.log(), /session ended: idle/);
+        listening.drop();
+
+        faults.clockAhead(0);
+        assert.equal(await echo(await openAs(gateway, credentials.jwt)), 'ok', 'the clock is right again');
+        const rows = calls(await rowsIn(file, 9)), times = rows.map(({ time }) => Date.parse(time));
+        const moved = times.filter(time => Math.abs(time - Date.now() - seconds * 1000) < HOUR * 1000).length;
+        assert.ok(moved >= 4 && moved < rows.length, `${moved} of ${rows.length} rows have the other time`);
+        assert.equal(gateway.child.exitCode, null, 'the same process continues');
+    });
+
+for (const [name, ahead] of [['forward', 5 * HOUR], ['back', -5 * HOUR]])
+    test(`an access token is refreshed when the server refuses it after the clock is set ${name} by hours`, () =>
+        withLogin(async ({ liar, faults, call }) => {
+            faults.clockAhead(ahead);
+            for (let i = 0; i < 3; i++) assert.equal(await call(), 'ok');
+            const already = await refreshes(liar);
+            await liar.control({ expire: true });
+            for (let i = 0; i < 3; i++) assert.equal(await call(), 'ok');
+            assert.equal(await refreshes(liar), already + 1);
+            faults.clockAhead(0);
+            for (let i = 0; i < 3; i++) assert.equal(await call(), 'ok', 'with a token that was issued at the other time');
+            assert.equal(await refreshes(liar), already + 1);
+        }));
