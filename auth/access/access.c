@@ -243,7 +243,7 @@ void access_fail(struct access *access, const struct err *err)
     access->outcome = *err;
     if (access->outcome.code == ERR_DENIED)  // by the authorization server, not by the policy
         access->outcome.code = takes_caller(access) ? ERR_LOGIN : ERR_UNAVAILABLE;
-    if (access->outcome.code == ERR_CONFIG)  // a caller cannot fix the configuration
+    if (access->outcome.code == ERR_CONFIG || access->outcome.code == ERR_SYSTEM)  // a caller cannot fix either
         access->outcome.code = ERR_UNAVAILABLE;
     if (access->leased && access->lease.grant) {
         oauth_problem_scrub(&access->outcome, access->lease.grant->is.refresh_token.bytes);

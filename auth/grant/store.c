@@ -29,15 +29,24 @@ static void run_find(struct grant_work *work, struct record_store *records)
         GRANT_STORE_ABSENT);
 }
 
+// Replaces a stored grant by the refreshed one that could not be stored yet.
+static bool use_unsaved(const struct grant_store *store, struct span key, struct grant **grant)
+{
+    const struct grant *unsaved = grant_lease_unsaved(store, key);
+    if (!unsaved || unsaved->generation != (*grant)->generation)
+        return false;
+    grant_unref(*grant);
+    *grant = grant_ref(unsaved);
+    return true;
+}
+
 static void finish_find(struct grant_work *work)
 {
     struct grant_store *store = work->store;
     struct span key = buf_span(&work->key);
-    const struct grant *unsaved = grant_lease_unsaved(store, key);
-    if (work->answer == GRANT_STORE_DONE && unsaved && unsaved->generation == work->grant->generation) {
-        grant_unref(work->grant);
-        work->grant = grant_ref(unsaved);
-    } else if (work->answer == GRANT_STORE_DONE) {
+    if (work->answer == GRANT_STORE_DONE && use_unsaved(store, key, &work->grant))
+        return;
+    if (work->answer == GRANT_STORE_DONE) {
         grant_cache_put(store, key, work->grant, work->newest, work->started_ms);
     } else {
         grant_cache_drop(store, key);
@@ -202,9 +211,23 @@ static struct grant_work *with_filter(struct grant_work *work, const struct gran
     return work;
 }
 
+static void finish_list(struct grant_work *work)
+{
+    struct buf encoded = {0};
+    for (size_t i = 0; i < work->count; i++) {
+        struct grant_key key = grant_key(work->grants[i]);
+        buf_clear(&encoded);
+        grant_key_encode(&key, &encoded);
+        (void)use_unsaved(work->store, buf_span(&encoded), &work->grants[i]);
+    }
+    buf_release(&encoded);
+}
+
 void grant_store_list(struct grant_store *store, const struct grant_filter *filter, struct grant_request *request)
 {
-    grant_work_start(with_filter(grant_work_new(store, request, run_list), filter));
+    struct grant_work *work = with_filter(grant_work_new(store, request, run_list), filter);
+    work->finish = finish_list;
+    grant_work_start(work);
 }
 
 void grant_store_purge(struct grant_store *store, const struct grant_filter *filter, struct grant_request *request)

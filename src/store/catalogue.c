@@ -9,9 +9,19 @@
 // of the file does not allow guessing the secrets in it.
 //
 // No failure here is an error for a caller: an entry that cannot be read counts as not found, one that cannot be written is logged.
-// After the first error of SQLite the file is not used until the next start, which replaces it if it is damaged.
+//
+// A change that fails (full disk, locked file) is kept, as are all changes after it, and tried again in the same order: an entry that
+// was forgotten must not come back. Until then nothing is found. A damaged file is not used until the next start, which
+// replaces it.
+//
+//     start ──► on the worker ──► done ──► freed
+//                    ▲              │ failed
+//                    │ on_retry     ▼
+//                    └──────────── kept
+//
 // Guarded by tests/unit/store/catalogue_test.c.
 #include "store/catalogue.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -26,10 +36,12 @@
 
 #define JOBS_MAX 1024                  // lookups and puts
 #define DELETIONS_MAX 4096             // besides: a revocation must not fail because of them
-#define QUEUED_MAX ((size_t)64 << 20)  // bytes of the texts of puts that wait, besides the first
+#define QUEUED_MAX ((size_t)64 << 20)  // bytes of the texts of puts that have not ended, besides the first
 #define TOTAL_MAX ((int64_t)256 << 20)
 #define UNUSED_MAX_MS (90LL * 86400 * 1000)
 #define SEALING_MAX 64  // that sealing may add
+#define RETRY_MS 5000
+#define DRAIN_MS 50
 
 #define NAMED " WHERE tenant=?1 AND server=?2 AND user=?3 AND digest=?4"
 #define STATEMENTS(X)                                                                                       \
@@ -75,15 +87,23 @@ struct catalogue {
     struct db db;
     sqlite3_stmt *statements[SQL_COUNT_OF_ALL];
     unsigned char key[CATALOGUE_KEY_BYTES];
+    struct loop *loop;
     struct offload *pool;
     int64_t total_max;
-    size_t jobs, queued;  // that are not done: lookups and puts, and the bytes of their texts
-    bool broken;          // of the worker
+    size_t jobs, deletions, queued;  // that have not ended, also those that are kept; and the bytes of their texts
+    bool damaged, failing;           // of the worker while work is under way; failing: until the next attempt
+    bool told;                       // the log says that it is failing
+    size_t under_way;                // on the worker, or on its way
+    struct list kept;                // struct catalogue_work: the changes that failed
+    struct loop_timer retry;
 };
 
-// One piece of work on the file. It belongs to the pool until `done`.
+// One piece of work on the file. It belongs to the pool until `done`, and to the catalogue while it is kept.
 struct catalogue_work {
     struct offload_job job;
+    struct list node;
+    bool failed;
+    struct err err;  // if it was the first one that failed
     struct catalogue *catalogue;
     void (*run)(struct catalogue_work *work);
     bool deletes;
@@ -187,9 +207,14 @@ static void put_aside(const struct catalogue_config *config, const struct err *w
     free(path);
 }
 
+static void on_retry(struct loop_timer *timer);
+
 struct catalogue *catalogue_open(struct loop *loop, const struct catalogue_config *config, struct err *err)
 {
     struct catalogue *catalogue = mem_new(struct catalogue);
+    catalogue->loop = loop;
+    catalogue->retry = (struct loop_timer){.on_due = on_retry, .arg = catalogue, .name = "catalogue cache"};
+    list_init(&catalogue->kept);
     catalogue->total_max = config->total_max ? config->total_max : TOTAL_MAX;
     bool open = open_file(catalogue, config, err);
     if (!open && catalogue->db.damaged) {
@@ -200,16 +225,6 @@ struct catalogue *catalogue_open(struct loop *loop, const struct catalogue_confi
         return catalogue;
     catalogue_close(catalogue);
     return NULL;
-}
-
-void catalogue_close(struct catalogue *catalogue)
-{
-    if (!catalogue)
-        return;
-    offload_free(catalogue->pool);
-    close_file(catalogue);
-    secret_wipe(catalogue->key, sizeof catalogue->key);
-    free(catalogue);
 }
 
 // ---- on the worker --------------------------------------------------------------------------
@@ -246,28 +261,37 @@ static sqlite3_stmt *bound(const struct catalogue_work *work, enum entry_stateme
     return statement;
 }
 
-static void give_up(struct catalogue *catalogue)
+static void fail(struct catalogue_work *work)
 {
-    struct err err;
-    (void)db_fail(&catalogue->db, &err);
-    catalogue->broken = true;
-    log_warn("catalogue cache not used any more", LOG_STR("detail", err.detail));
+    struct catalogue *catalogue = work->catalogue;
+    (void)db_fail(&catalogue->db, &work->err);
+    catalogue->damaged = catalogue->db.damaged;
+    catalogue->failing = !catalogue->damaged;
+    if (catalogue->damaged)
+        log_warn("catalogue cache not used any more", LOG_STR("detail", work->err.detail));
 }
 
 // Runs a statement that has no rows, and resets it.
-static void change(struct catalogue *catalogue, sqlite3_stmt *statement)
+static bool run_statement(sqlite3_stmt *statement)
 {
-    if (sqlite3_step(statement) != SQLITE_DONE)
-        give_up(catalogue);
+    bool ok = sqlite3_step(statement) == SQLITE_DONE;
     sqlite3_reset(statement);
     sqlite3_clear_bindings(statement);
+    return ok;
 }
 
+static void change(struct catalogue_work *work, sqlite3_stmt *statement)
+{
+    if (!run_statement(statement))
+        fail(work);
+}
+
+// The entry is there, even if this cannot be written.
 static void mark_used(struct catalogue_work *work)
 {
     sqlite3_stmt *update = bound(work, SQL_USE);
     sqlite3_bind_int64(update, 5, clock_wall_ms());
-    change(work->catalogue, update);
+    (void)run_statement(update);
 }
 
 static void drop(struct catalogue_work *work, const char *why)
@@ -275,7 +299,7 @@ static void drop(struct catalogue_work *work, const char *why)
     log_warn("catalogue entry damaged: dropped", LOG_STR("tenant", work->tenant), LOG_STR("server", work->server),
              LOG_STR("detail", why));
     buf_clear(&work->text);
-    change(work->catalogue, bound(work, SQL_DROP));
+    change(work, bound(work, SQL_DROP));
 }
 
 // Reads the row from the file; false: not found.
@@ -292,7 +316,7 @@ static bool read_row(struct catalogue_work *work, struct buf *value, unsigned ch
         if (len > 0 && len <= CATALOGUE_ENTRY_MAX + SEALING_MAX)
             buf_put_span(value, span_make(sqlite3_column_blob(select, 4), (size_t)len));
     } else if (got != SQLITE_DONE) {
-        give_up(work->catalogue);
+        fail(work);
     }
     sqlite3_reset(select);
     sqlite3_clear_bindings(select);
@@ -366,17 +390,19 @@ static int64_t find_total(struct catalogue *catalogue)
     return total;
 }
 
-static void make_room(struct catalogue *catalogue)
+static bool is_usable(const struct catalogue *catalogue) { return !catalogue->damaged && !catalogue->failing; }
+
+static void make_room(struct catalogue_work *work)
 {
-    while (!catalogue->broken && find_total(catalogue) > catalogue->total_max)
-        change(catalogue, catalogue->statements[SQL_OLDEST]);
+    struct catalogue *catalogue = work->catalogue;
+    while (is_usable(catalogue) && find_total(catalogue) > catalogue->total_max)
+        change(work, catalogue->statements[SQL_OLDEST]);
 }
 
 static void run_put(struct catalogue_work *work)
 {
     struct buf value = {0};
     unsigned char mac[SECRET_MAC_BYTES];
-    work->updated_ms = clock_wall_ms();
     if (close_value(work, &value)) {
         sqlite3_stmt *insert = bound(work, SQL_PUT);
         find_mac(work, buf_span(&value), mac);
@@ -385,21 +411,22 @@ static void run_put(struct catalogue_work *work)
         sqlite3_bind_int64(insert, 7, work->facts.interval_ms);
         db_bind_bytes(insert, 8, bytes_of(mac, sizeof mac));
         db_bind_bytes(insert, 9, buf_span(&value));
-        change(work->catalogue, insert);
-        make_room(work->catalogue);
+        change(work, insert);
+        make_room(work);
     }
     buf_release(&value);
 }
 
-static void run_forget_user(struct catalogue_work *work) { change(work->catalogue, bound(work, SQL_FORGET_USER)); }
+static void run_forget_user(struct catalogue_work *work) { change(work, bound(work, SQL_FORGET_USER)); }
 
-static void run_forget_server(struct catalogue_work *work) { change(work->catalogue, bound(work, SQL_FORGET_SERVER)); }
+static void run_forget_server(struct catalogue_work *work) { change(work, bound(work, SQL_FORGET_SERVER)); }
 
 static void run(struct offload_job *job)
 {
     struct catalogue_work *work = job->arg;
-    if (!work->catalogue->broken)
+    if (is_usable(work->catalogue))
         work->run(work);
+    work->failed = work->catalogue->failing;
 }
 
 // ---- on the loop ----------------------------------------------------------------------------
@@ -413,12 +440,55 @@ static void work_free(struct catalogue_work *work)
     free(work);
 }
 
+// Frees work that was started.
+static void work_end(struct catalogue_work *work)
+{
+    struct catalogue *catalogue = work->catalogue;
+    *(work->deletes ? &catalogue->deletions : &catalogue->jobs) -= 1;
+    catalogue->queued -= work->queued;
+    work_free(work);
+}
+
+static void note_failed(struct catalogue *catalogue, const struct err *err)
+{
+    if (!catalogue->told)
+        log_warn("cannot write the catalogue cache", LOG_STR("problem", err->detail));
+    catalogue->told = true;
+    if (!catalogue->retry.slot)
+        loop_timer_set(catalogue->loop, &catalogue->retry, RETRY_MS);
+}
+
+// The first work in the order in which it was started, or NULL.
+static struct catalogue_work *take_kept(struct list *kept)
+{
+    struct catalogue_work *work = list_empty(kept) ? NULL : list_entry(kept->next, struct catalogue_work, node);
+    if (work)
+        list_remove(&work->node);
+    return work;
+}
+
+static void note_done(struct catalogue *catalogue)
+{
+    if (!catalogue->told || catalogue->under_way || !list_empty(&catalogue->kept))
+        return;
+    log_warn("catalogue cache writes resumed");
+    catalogue->told = false;
+}
+
 static void done(struct offload_job *job)
 {
     struct catalogue_work *work = job->arg;
+    struct catalogue *catalogue = work->catalogue;
     struct catalogue_find *find = work->find;
-    work->catalogue->jobs -= !work->deletes;
-    work->catalogue->queued -= work->queued;
+    catalogue->under_way--;
+    if (work->failed)
+        note_failed(catalogue, &work->err);
+    else
+        note_done(catalogue);
+    if (work->failed && work->run != run_find) {
+        list_append(&catalogue->kept, &work->node);
+        return;
+    }
     if (find) {
         int64_t now_ms = clock_wall_ms(), then_ms = work->updated_ms;
         find->work = NULL;
@@ -428,7 +498,7 @@ static void done(struct offload_job *job)
         find->age_ms = then_ms < 0 || then_ms > now_ms ? INT64_MAX : now_ms - then_ms;
         work->text = (struct buf){0};
     }
-    work_free(work);
+    work_end(work);
     if (find)
         find->done(find);
 }
@@ -455,24 +525,84 @@ static struct catalogue_work *work_new(struct catalogue *catalogue, const struct
 static bool has_room(const struct catalogue_work *work)
 {
     const struct catalogue *catalogue = work->catalogue;
-    return work->deletes ||
-           (catalogue->jobs < JOBS_MAX && (!catalogue->queued || catalogue->queued + work->text.len <= QUEUED_MAX));
+    return work->deletes ? catalogue->deletions < DELETIONS_MAX
+                         : catalogue->jobs < JOBS_MAX &&
+                               (!catalogue->queued || catalogue->queued + work->text.len <= QUEUED_MAX);
+}
+
+// The pool has places for all work that may be started.
+static bool put(struct catalogue_work *work)
+{
+    bool put = offload_put(work->catalogue->pool, &work->job);
+    work->catalogue->under_way += put;
+    return put;
 }
 
 static bool start(struct catalogue_work *work)
 {
     struct catalogue *catalogue = work->catalogue;
     size_t queued = work->text.len;
-    if (!has_room(work) || !offload_put(catalogue->pool, &work->job)) {
+    if (!has_room(work) || !put(work)) {
         log_warn(work->deletes ? "catalogue entries not deleted: too much work is waiting"
                                : "catalogue cache not used for a server: too much work is waiting",
                  LOG_STR("tenant", work->tenant), LOG_STR("server", work->server));
         work_free(work);
         return false;
     }
-    catalogue->jobs += !work->deletes;
+    *(work->deletes ? &catalogue->deletions : &catalogue->jobs) += 1;
     catalogue->queued += work->queued = queued;
     return true;
+}
+
+// Gives the kept work back, in its order. No work is under way.
+static void take_all_kept(struct catalogue *catalogue, struct list *all)
+{
+    list_move_all(all, &catalogue->kept);
+    catalogue->failing = false;
+}
+
+static void on_retry(struct loop_timer *timer)
+{
+    struct catalogue *catalogue = timer->arg;
+    struct catalogue_work *work;
+    struct list all;
+    if (catalogue->under_way) {  // which will fail, and be kept behind the others
+        loop_timer_set(catalogue->loop, timer, DRAIN_MS);
+        return;
+    }
+    take_all_kept(catalogue, &all);
+    while ((work = take_kept(&all))) {
+        bool again = put(work);
+        CHECK(again);
+    }
+}
+
+// One more attempt, also if the last one failed. The pool is gone.
+static void finish_kept(struct catalogue *catalogue)
+{
+    struct catalogue_work *work;
+    struct list all;
+    int64_t lost = 0;
+    take_all_kept(catalogue, &all);
+    while ((work = take_kept(&all))) {
+        run(&work->job);
+        lost += work->failed;
+        work_end(work);
+    }
+    if (lost)
+        log_warn("changes of the catalogue cache lost at shutdown", LOG_INT("count", lost));
+}
+
+void catalogue_close(struct catalogue *catalogue)
+{
+    if (!catalogue)
+        return;
+    offload_free(catalogue->pool);
+    loop_timer_stop(catalogue->loop, &catalogue->retry);
+    finish_kept(catalogue);
+    close_file(catalogue);
+    secret_wipe(catalogue->key, sizeof catalogue->key);
+    free(catalogue);
 }
 
 bool catalogue_find_start(struct catalogue *catalogue, const struct catalogue_name *name, struct catalogue_find *find)
@@ -498,6 +628,7 @@ bool catalogue_put(struct catalogue *catalogue, const struct catalogue_name *nam
     work->text = *text;
     *text = (struct buf){0};
     work->facts = *facts;
+    work->updated_ms = clock_wall_ms();
     if (work->text.len <= CATALOGUE_ENTRY_MAX)
         return start(work);
     work_free(work);

@@ -125,9 +125,9 @@ class Liar {
     }
 
     /** A gateway with this home and log level debug; its log is searched as well. */
-    async gateway(auth = { mode: 'shared' }, server = {}) {
+    async gateway(auth = { mode: 'shared' }, server = {}, launcher = []) {
         const config = { log: { level: 'debug' }, mcpServers: { liar: { url: this.url, ...server, auth } } };
-        const gateway = await startGateway(config, [], { variables: { POSTERN_STATE: this.state } });
+        const gateway = await startGateway(config, [], { variables: { POSTERN_STATE: this.state }, launcher });
         const { stop } = gateway;
         let stopped = false;
         gateway.stop = async () => {

@@ -33,8 +33,9 @@ enum {
 #define DAY_MS 86400000LL
 
 struct result {
-    bool wrote, lined;
-    bool more;  // retention is not done yet
+    bool wrote;
+    bool with_lines, lined;  // there were JSON lines to write, and all were written
+    bool more;               // retention is not done yet
     int64_t deleted, last_seq;
     struct err err, line_err, trim_err;
 };
@@ -180,6 +181,7 @@ static void run(struct offload_job *job)
         buf_clear(&text);
     if (audit->trim)  // also if writing failed: deleting rows may free the space
         trim_oldest(audit, lines);
+    result->with_lines = text.len > 0;
     result->lined = jsonl_write(&audit->lines, buf_span(&text), &audit->db.hurry, &result->line_err);
     buf_release(&text);
 }
@@ -282,6 +284,9 @@ static void note_lines(struct audit *audit)
     if (!audit->result.lined) {
         audit->stats.line_errors++;
         complain(audit, "cannot write the JSON lines of the audit log", &audit->result.line_err);
+    } else if (audit->lines_failing) {
+        log_warn("JSON lines of the audit log resumed", LOG_INT("lost", audit->lines.lost));
+        audit->lines.lost = 0;
     }
     audit->lines_failing = !audit->result.lined;
 }
@@ -295,7 +300,7 @@ static void on_written(struct offload_job *job)
         note_written(audit);
     else
         note_failed(audit);
-    if (audit->with_lines)
+    if (result->with_lines)
         note_lines(audit);
     audit->stats.deleted += (uint64_t)result->deleted;
     if (result->trim_err.code)
@@ -441,6 +446,8 @@ void audit_close(struct audit *audit)
     loop_timer_stop(audit->loop, &audit->retry);
     if (queued(audit) || audit->gap)
         log_error("audit records lost at shutdown", LOG_INT("audit_dropped", queued(audit) + audit->gap));
+    if (audit->lines.lost)
+        log_error("JSON lines of the audit log lost at shutdown", LOG_INT("lost", audit->lines.lost));
     release(audit);
 }
 

@@ -72,28 +72,41 @@ static bool wait_for_room(const struct jsonl *out, const atomic_bool *hurry)
 }
 
 // Writes in pieces small enough for a pipe to accept completely once it is writable.
-static bool write_all(struct jsonl *out, struct span bytes, const atomic_bool *hurry, struct err *err)
+// Leaves the rest in *bytes if it fails.
+static bool write_all(struct jsonl *out, struct span *bytes, const atomic_bool *hurry, struct err *err)
 {
     const char *name = out->path ? out->path : "standard output";
-    while (bytes.len) {
+    while (bytes->len) {
         if (!wait_for_room(out, hurry))
             return err_set(err, ERR_SYSTEM, "%s: the reader of the audit log does not accept data", name);
-        ssize_t wrote = write(out->fd, bytes.at, bytes.len < PIPE_BUF ? bytes.len : PIPE_BUF);
+        ssize_t wrote = write(out->fd, bytes->at, bytes->len < PIPE_BUF ? bytes->len : PIPE_BUF);
         if (wrote < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (wrote < 0)
             return err_set(err, ERR_SYSTEM, "%s: %s", name, strerror(errno));
         if (wrote > 0)
-            out->torn = bytes.at[wrote - 1] != '\n';
-        bytes = span_after(bytes, (size_t)wrote);
+            out->torn = bytes->at[wrote - 1] != '\n';
+        *bytes = span_after(*bytes, (size_t)wrote);
     }
     return true;
 }
 
+static size_t count_lines(struct span text)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < text.len; i++)
+        count += text.at[i] == '\n';
+    return count;
+}
+
 bool jsonl_write(struct jsonl *out, struct span lines, const atomic_bool *hurry, struct err *err)
 {
+    struct span newline = span_of("\n");
     if (!lines.len)
         return true;
-    return follow_path(out, err) && (!out->torn || write_all(out, span_of("\n"), hurry, err)) &&
-           write_all(out, lines, hurry, err);
+    bool ok = follow_path(out, err) && (!out->torn || write_all(out, &newline, hurry, err)) &&
+              write_all(out, &lines, hurry, err);
+    if (!ok)
+        out->lost += count_lines(lines);
+    return ok;
 }

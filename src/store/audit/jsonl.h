@@ -10,7 +10,8 @@
 struct jsonl {
     char *path;  // NULL: standard output
     int fd;
-    bool torn;  // the last write ended inside a line
+    bool torn;    // the last write ended inside a line
+    size_t lost;  // lines that were not, or not completely, written since the caller reset it
     dev_t device;
     ino_t inode;
 };

@@ -3,7 +3,9 @@
 #include "folder.h"
 #include "run_until.h"
 #include "store/catalogue.h"
+#include <signal.h>
 #include <sqlite3.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 static char path[96];
@@ -352,6 +354,76 @@ static void an_entry_that_is_too_large_is_not_kept(void **state)
     find(name, NULL);
 }
 
+// Simulates a full disk by a limit on the file size. Setting the returned limit frees the disk.
+static struct rlimit fill_disk(void)
+{
+    struct rlimit before, small;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    return before;
+}
+
+static bool is_found(const char *server)
+{
+    bool done = false;
+    struct catalogue_name name = name_of(server, NULL);
+    struct catalogue_find found = {.done = on_found, .arg = &done};
+    assert_true(catalogue_find_start(cache, &name, &found));
+    run_loop_until(loop, done);
+    bool any = found.text.len > 0;
+    catalogue_find_cancel(&found);
+    return any;
+}
+
+static void changes_that_fail_on_a_full_disk_are_made_later_in_their_order(void **state)
+{
+    (void)state;
+    struct catalogue_name gone = name_of("gone", NULL);
+    put(name_of("before", NULL), "{}");
+    put(gone, "{}");
+    find(name_of("before", NULL), "{}");
+    struct rlimit before = fill_disk();
+    put(name_of("new", NULL), "{}");
+    put(gone, "{\"tools\":[]}");
+    catalogue_forget_server(cache, &gone);
+    find(gone, NULL);  // although it is still in the file
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    run_loop_until(loop, is_found("new"));
+    find(gone, NULL);
+    find(name_of("before", NULL), "{}");
+    reopen_with((struct catalogue_config){0});
+    find(name_of("new", NULL), "{}");
+    find(gone, NULL);
+}
+
+static void changes_that_failed_are_made_at_the_latest_when_the_cache_is_closed(void **state)
+{
+    (void)state;
+    find(name_of("new", NULL), NULL);
+    struct rlimit before = fill_disk();
+    put(name_of("new", NULL), "{}");
+    find(name_of("new", NULL), NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    reopen_with((struct catalogue_config){0});
+    find(name_of("new", NULL), "{}");
+}
+
+static void changes_that_still_fail_when_the_cache_is_closed_are_lost(void **state)
+{
+    (void)state;
+    find(name_of("new", NULL), NULL);
+    struct rlimit before = fill_disk();
+    put(name_of("new", NULL), "{}");
+    find(name_of("new", NULL), NULL);
+    catalogue_close(cache);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    cache = open_with((struct catalogue_config){0});
+    find(name_of("new", NULL), NULL);
+}
+
 static void a_lookup_that_was_cancelled_is_not_reported(void **state)
 {
     (void)state;
@@ -385,6 +457,9 @@ int main(void)
         TEST(an_entry_that_was_not_used_for_long_is_gone_at_the_next_start),
         TEST(large_entries_that_wait_are_bounded_and_deletions_are_not_held_up),
         TEST(an_entry_that_is_too_large_is_not_kept),
+        TEST(changes_that_fail_on_a_full_disk_are_made_later_in_their_order),
+        TEST(changes_that_failed_are_made_at_the_latest_when_the_cache_is_closed),
+        TEST(changes_that_still_fail_when_the_cache_is_closed_are_lost),
         TEST(a_lookup_that_was_cancelled_is_not_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
