@@ -64,8 +64,8 @@ static const struct {
     const char *text;
     int weight;
 } states[] = {
-    [UPSTREAM_DOWN] = {"idle", 2},      [UPSTREAM_STARTING] = {"starting", 4}, [UPSTREAM_READY] = {"ready", 5},
-    [UPSTREAM_BACKOFF] = {"failed", 3}, [UPSTREAM_CLOSING] = {"draining", 1},
+    [UPSTREAM_DOWN] = {"idle", 2},      [UPSTREAM_STARTING] = {"starting", 5}, [UPSTREAM_READY] = {"ready", 6},
+    [UPSTREAM_BACKOFF] = {"failed", 4}, [UPSTREAM_RESTING] = {"stopping", 3},  [UPSTREAM_CLOSING] = {"draining", 1},
 };
 
 static enum upstream_state state_of(const struct link *link)

@@ -201,6 +201,20 @@ describe('servers', () => {
     });
 });
 
+describe('servers that are not used', () => {
+    test('postern servers shows a server that is being ended because it was not used', async t => {
+        const a = { command: peerPath('misbehave'), args: ['ignore-term'], idle_timeout: '1s' };
+        const gateway = await start(t, { mcpServers: { a } }), session = await Session.open(gateway.url);
+        await session.call('a__fine');
+        await session.delete();
+        await gateway.line(/server rests: not used server=a/, WAIT_MS);
+        const [row] = await gateway.ask('servers');
+        assert.deepEqual([row.state, row.instances.map(({ state }) => state)], ['stopping', ['stopping']]);
+        const { shown } = await command.onTerminal(['servers', '--control', gateway.control]);
+        assert.match(shown, /^a +stopping /m);
+    });
+});
+
 describe('logs', () => {
     const shell = script => ({ command: '/bin/sh', args: ['-c', script, peerPath('mirror')] });
 
