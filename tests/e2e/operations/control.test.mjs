@@ -325,6 +325,24 @@ describe('restart', () => {
         assert.ok(withoutMarks(await gateway.servers()).every(pid => !before.includes(pid)));
     });
 
+    test('postern restart starts a new process also without a session and with known lists', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one') } }), session = await Session.open(gateway.url);
+        await session.call('a__one');
+        await session.delete();
+        const before = await pidOf(gateway, 'a');
+        assert.deepEqual(await gateway.ask('restart', ['a']), { instances: 1 });
+        const after = await until(() => pidOf(gateway, 'a'), WAIT_MS, 'another process starts');
+        assert.notEqual(after, before);
+    });
+
+    test('postern restart of a server whose process was ended because it was not used says that it was not running', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one', { idle_timeout: '1s' }) } }), session = await Session.open(gateway.url);
+        await session.call('a__one');
+        await session.delete();
+        await until(async () => (await gateway.ask('servers'))[0].state === 'idle', WAIT_MS, 'it has ended');
+        assert.deepEqual(await gateway.ask('restart', ['a']), { instances: 0 });
+    });
+
     test('postern restart of a server that does not run says so', async t => {
         const gateway = await start(t, { mcpServers: { a: mirror('one') } });
         assert.deepEqual(await gateway.ask('restart', ['a']), { instances: 0 });
@@ -363,6 +381,29 @@ describe('disable', () => {
         assert.ok((await session.call('c__three')).result);
         assert.equal((await session.call('b__two')).error.code, -32602);
         assert.equal((await gateway.ask('servers')).find(({ name }) => name === 'b').state, 'disabled');
+    });
+
+    test('a disabled server with "eager" does not start at a reload, and starts when it is enabled', async t => {
+        const config = { mcpServers: { a: mirror('one', { eager: true }) } }, gateway = await start(t, config);
+        await until(async () => (await gateway.servers()).length === 1, WAIT_MS, 'it starts with the gateway');
+        await gateway.ask('disable', ['a']);
+        await until(async () => (await gateway.servers()).length === 0, WAIT_MS, 'it ends');
+        gateway.put({ control: gateway.control, mcpServers: { ...config.mcpServers, b: mirror('two', { eager: true }) } });
+        await gateway.ask('reload');
+        await until(async () => (await gateway.ask('servers')).find(({ name }) => name === 'b').state === 'ready', WAIT_MS, 'the added server starts');
+        assert.deepEqual((await gateway.ask('servers')).find(({ name }) => name === 'a').instances, []);
+        assert.equal((await gateway.servers()).length, 1);
+        await gateway.ask('enable', ['a']);
+        await until(async () => (await gateway.servers()).length === 2, WAIT_MS, 'it starts although no call needs it');
+    });
+
+    test('postern restart of a disabled server fails and names the command that enables it', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one'), b: mirror('two', { disabled: true }) } });
+        await gateway.ask('disable', ['a']);
+        const a = await command.run(['restart', 'a', '--control', gateway.control]), b = await command.run(['restart', 'b', '--control', gateway.control]);
+        assert.deepEqual([a.status, b.status], [EXIT.CONFIG, EXIT.CONFIG]);
+        assert.match(a.stderr, /server "a" is disabled; .*'postern enable a'/);
+        assert.match(b.stderr, /server "b" is disabled in the configuration/);
     });
 
     test('a server that the configuration disables is not enabled', async t => {
