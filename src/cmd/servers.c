@@ -173,8 +173,8 @@ static bool has_tenants(const json_t *rows)
 // Drops the reference.
 static int show_gateway(const struct flags *flags, json_t *rows)
 {
-    static const char *const titles[] = {"TENANT", "SERVER",  "STATE",      "PID", "UPTIME",
-                                         "CALLS",  "LATENCY", "LAST ERROR", NULL};
+    static const char *const titles[] = {"TENANT", "SERVER", "STATE",      "PID", "UPTIME",
+                                         "CALLS",  "P99",    "LAST ERROR", NULL};
     bool tenants = has_tenants(rows);
     struct table table = {.titles = tenants ? titles : titles + 1};
     int code = EXIT_OK;
@@ -202,7 +202,7 @@ static json_t *ask_gateway(const struct flags *flags, int *code)
 
 // ---- the command ----------------------------------------------------------------------------
 
-static int run_direct(const struct flags *flags)
+static int run_direct(const struct flags *flags, bool unasked)
 {
     int code = EXIT_OK;
     struct err err = {0};
@@ -214,6 +214,8 @@ static int run_direct(const struct flags *flags)
         config_unref(config);
         return fail_with_err(&err);
     }
+    if (unasked)
+        (void)fail_with(EXIT_OK, "no gateway with this configuration answers; starting or connecting to each server");
     client_load(client);
     code = show(flags, config, client);
     int lost = client_free(client);
@@ -226,7 +228,7 @@ static int run(const struct flags *flags)
     int code = EXIT_OK;
     bool directly = flags->url || flags->caller_tokens || flags->direct;
     json_t *rows = directly ? NULL : ask_gateway(flags, &code);
-    return rows ? show_gateway(flags, rows) : code != EXIT_OK ? code : run_direct(flags);
+    return rows ? show_gateway(flags, rows) : code != EXIT_OK ? code : run_direct(flags, !directly);
 }
 
 static const struct flag flags_table[] = {
