@@ -243,12 +243,10 @@ const struct command servers_command = {
     .synopsis = "servers [--tenant NAME] [--control PATH | --direct]",
     .summary = "List the configured servers and check that each of them answers",
     .details =
-        "If a gateway with the same configuration file runs, it reports on its own servers: state, process, calls, "
-        "the\n"
-        "99th percentile of their durations, last error. Otherwise, or with --direct, the command starts or connects "
-        "to\n"
-        "each server of every tenant itself, and prints the last lines of the standard error of one that fails. Exit\n"
-        "status 4: at least one server failed.",
+        "If a gateway with the same configuration file runs, it reports on its own servers: state, process, calls,\n"
+        "the 99th percentile of their durations (P99), last error. Otherwise, or with --direct, the command starts or\n"
+        "connects to each server of every tenant itself, and prints the last lines of the standard error of one that\n"
+        "fails. Exit status 4: at least one server failed.",
     .flags = flags_table,
     .starts_servers = true,
     .run = run,
