@@ -173,8 +173,8 @@ static bool has_tenants(const json_t *rows)
 // Drops the reference.
 static int show_gateway(const struct flags *flags, json_t *rows)
 {
-    static const char *const titles[] = {"TENANT", "SERVER", "STATE",      "PID", "UPTIME",
-                                         "CALLS",  "P99",    "LAST ERROR", NULL};
+    static const char *const titles[] = {"TENANT", "SERVER",  "STATE",      "PID", "UPTIME",
+                                         "CALLS",  "LATENCY", "LAST ERROR", NULL};
     bool tenants = has_tenants(rows);
     struct table table = {.titles = tenants ? titles : titles + 1};
     int code = EXIT_OK;
@@ -244,7 +244,8 @@ const struct command servers_command = {
     .summary = "List the configured servers and check that each of them answers",
     .details =
         "If a gateway with the same configuration file runs, it reports on its own servers: state, process, calls,\n"
-        "the 99th percentile of their durations (P99), last error. Otherwise, or with --direct, the command starts or\n"
+        "the 99th percentile of their durations (LATENCY), last error. Otherwise, or with --direct, the command starts "
+        "or\n"
         "connects to each server of every tenant itself, and prints the last lines of the standard error of one that\n"
         "fails. Exit status 4: at least one server failed.",
     .flags = flags_table,

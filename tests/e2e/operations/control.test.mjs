@@ -196,7 +196,7 @@ describe('servers', () => {
         const gateway = await start(t, { mcpServers: { a: mirror('one') } }), session = await Session.open(gateway.url);
         await session.call('a__one');
         const { shown } = await command.onTerminal(['servers', '--control', gateway.control]);
-        assert.match(shown, /^SERVER +STATE +PID +UPTIME +CALLS +P99 +LAST ERROR$/m);
+        assert.match(shown, /^SERVER +STATE +PID +UPTIME +CALLS +LATENCY +LAST ERROR$/m);
         assert.match(shown, /^a +ready +\d+ +0m \d+s +1 +[\d.]+ ms/m);
     });
 });
