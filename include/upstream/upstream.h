@@ -163,7 +163,7 @@ enum upstream_state upstream_state(const struct upstream *upstream);
 const struct server *upstream_server(const struct upstream *upstream);
 const struct upstream_abilities *upstream_abilities(const struct upstream *upstream);
 struct span upstream_instructions(const struct upstream *upstream);  // decoded; empty if none
-// The result of initialize, raw JSON; empty if there is none, or it is above 64 KiB.
+// The result of initialize, raw JSON; empty if it is not known, or above 64 KiB.
 struct span upstream_greeting(const struct upstream *upstream);
 // Uses what an earlier connection got as that result, until the server itself answers. False: it cannot be used.
 bool upstream_restore(struct upstream *upstream, struct span greeting) MUST_CHECK;

@@ -246,7 +246,7 @@ static bool open_tokens(struct serve *serve, struct err *err)
     return !needed || grants_open(serve->config, serve->loop, true, &serve->tokens, err);
 }
 
-// Without it servers start with the first session, which is no reason not to serve.
+// Without it servers start with the first session, so the gateway serves nevertheless.
 static bool open_catalogue(struct serve *serve)
 {
     const struct catalogue_config *config = &serve->config->catalogue;

@@ -16,7 +16,7 @@
 const char link_capabilities[] = "{\"roots\":{\"listChanged\":true},\"sampling\":{\"context\":{},\"tools\":{}},"
                                  "\"elicitation\":{\"form\":{},\"url\":{}}}";
 
-// For whom a link is made.
+// The tenant, identity and session that a link is made for.
 struct link_user {
     struct tenant *tenant;
     const struct identity *identity;

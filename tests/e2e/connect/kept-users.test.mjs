@@ -15,8 +15,8 @@ const ROUNDS = 4;
 let folder, authority, config, starts;
 before(async () => {
     folder = temporaryDirectory();
-    const rule = { id: 'all', effect: 'allow', description: 'Everybody who is somebody', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
-    writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'Everything for everybody', rules: [rule] }));
+    const rule = { id: 'all', effect: 'allow', description: 'Authenticated callers may call all tools', tenants: ['default'], subjects: ['authenticated'], servers: ['*'], kinds: ['tool'], names: ['*'] };
+    writeFileSync(join(folder.path, 'policy.json'), JSON.stringify({ version: 1, description: 'All tools for authenticated callers', rules: [rule] }));
     authority = await startPeer(node, peerPath('authority.mjs'), 3600, 'ask');
     const port = await freePort();
     const file = join(folder.path, 'starts');
@@ -62,7 +62,7 @@ class Caller {
 const sees = async (gateway, user) => (await Caller.open(gateway, user)).names();
 const both = ['files__whoami', 'own__act', 'own__fine'], own = ['own__act', 'own__fine'];
 
-/** What is in the file, whether it has been moved from its log or not. */
+/** The contents of the file, whether it has been moved from its log or not. */
 const cacheText = directory =>
     readdirSync(directory).filter(name => name.startsWith('catalogue.db')).map(name => readFileSync(join(directory, name), 'latin1')).join('');
 
@@ -174,7 +174,7 @@ test('H2 lists of a user are not used after a logout while no gateway ran, nor a
         assert.match(gateway.log(), /server restored from the catalogue cache.*server=files/);
 
         await gateway.end('SIGTERM');
-        copyFileSync(copy, file); // what was kept before the logout, although there is a grant again
+        copyFileSync(copy, file); // the entries from before the logout, although there is a grant again
         gateway = await startGateway(config, [], { earlier: gateway });
         assert.deepEqual(await sees(gateway, 'alice'), both);
         assert.doesNotMatch(gateway.log(), /server restored from the catalogue cache.*server=files/);

@@ -207,7 +207,7 @@ describe('servers that are not used', () => {
         const gateway = await start(t, { mcpServers: { a } }), session = await Session.open(gateway.url);
         await session.call('a__fine');
         await session.delete();
-        await gateway.line(/server rests: not used server=a/, WAIT_MS);
+        await gateway.line(/server stopping: not used server=a/, WAIT_MS);
         const [row] = await gateway.ask('servers');
         assert.deepEqual([row.state, row.instances.map(({ state }) => state)], ['stopping', ['stopping']]);
         const { shown } = await command.onTerminal(['servers', '--control', gateway.control]);

@@ -30,7 +30,7 @@ function noted({ command, args, ...rest }) {
 
 const names = async session => (await session.request('tools/list')).result.tools.map(tool => tool.name);
 
-/** Runs a gateway until the lists of its servers are kept, and gives what it listed. */
+/** Runs a gateway until the lists of its servers are kept, and returns the lists. */
 async function runOnce(config, earlier) {
     const gateway = await startGateway(config, [], { earlier });
     const session = await Session.open(gateway.url);
