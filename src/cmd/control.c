@@ -96,9 +96,8 @@ const struct command control_command_status = {
     .name = "status",
     .synopsis = "status [--control PATH]",
     .summary = "Show the state of a running gateway",
-    .details =
-        "Asks the gateway over its control socket. Exit status 0 if it is well, 1 if it is degraded or stopping,\n"
-        "4 if no gateway answers.",
+    .details = "Asks the gateway over its control socket. Exit status 0 if its status is ok, 1 if it is degraded or\n"
+               "stopping, 4 if no gateway answers.",
     .flags = flags_table,
     .run = run_status,
 };
@@ -179,8 +178,8 @@ const struct command control_command_reload = {
     .summary = "Make a running gateway read its files again",
     .details =
         "The gateway reads its configuration, policies, credentials and certificates again. Waits until the\n"
-        "configuration is in force and prints what has changed. If it cannot be taken over, the previous one stays\n"
-        "in force, and the exit status is 3.",
+        "configuration is in force and prints what has changed. If it is not valid, or changes an option that needs\n"
+        "a restart, the previous one stays in force, and the exit status is 3.",
     .flags = flags_table,
     .run = run_reload,
 };
@@ -216,8 +215,9 @@ const struct command control_command_restart = {
     .name = "restart",
     .synopsis = "restart SERVER [--tenant NAME] [--control PATH]",
     .summary = "Restart a server of a running gateway",
-    .details = "New calls go to a new process or connection at once. The old one finishes its calls, for at most\n"
-               "timeouts.shutdown. Sessions stay open, and other servers are not disturbed.",
+    .details = "A new process or connection starts at once, and new calls go to it. The old one finishes its calls,\n"
+               "for at most timeouts.shutdown. Sessions stay open, and other servers are not disturbed. A server that\n"
+               "was idle is started by the next call; a disabled one is not restarted.",
     .flags = server_flags,
     .min_args = 1,
     .max_args = 1,

@@ -371,6 +371,9 @@ static bool open_control(struct serve *serve, struct err *err)
     char *path = faces_count(serve->faces) ? config_control_path(serve->config) : NULL;
     serve->control = path ? control_new(&spec, path, err) : NULL;
     bool failed = path && !serve->control, required = serve->config->control != NULL;
+    if (!path && !required && faces_count(serve->faces))
+        log_info("running without a control socket",
+                 LOG_STR("detail", "the configuration does not set control, and XDG_RUNTIME_DIR is not set"));
     free(path);
     if (failed && !required)
         log_warn("running without a control socket", LOG_STR("detail", err->detail));

@@ -195,7 +195,7 @@ static json_t *ask_gateway(const struct flags *flags, int *code)
 
 // ---- the command ----------------------------------------------------------------------------
 
-static int run_direct(const struct flags *flags)
+static int run_direct(const struct flags *flags, bool unasked)
 {
     int code = EXIT_OK;
     struct err err = {0};
@@ -207,6 +207,8 @@ static int run_direct(const struct flags *flags)
         config_unref(config);
         return fail_with_err(&err);
     }
+    if (unasked)
+        (void)fail_with(EXIT_OK, "no gateway with this configuration answers; starting or connecting to each server");
     client_load(client);
     code = show(flags, config, client);
     int lost = client_free(client);
@@ -219,7 +221,7 @@ static int run(const struct flags *flags)
     int code = EXIT_OK;
     bool directly = flags->url || flags->caller_tokens || flags->direct;
     json_t *rows = directly ? NULL : ask_gateway(flags, &code);
-    return rows ? show_gateway(flags, rows) : code != EXIT_OK ? code : run_direct(flags);
+    return rows ? show_gateway(flags, rows) : code != EXIT_OK ? code : run_direct(flags, !directly);
 }
 
 static const struct flag flags_table[] = {
@@ -234,12 +236,11 @@ const struct command servers_command = {
     .synopsis = "servers [--tenant NAME] [--control PATH | --direct]",
     .summary = "List the configured servers and check that each of them answers",
     .details =
-        "If a gateway with the same configuration file runs, it reports on its own servers: state, process, calls, "
-        "the\n"
-        "99th percentile of their durations, last error. Otherwise, or with --direct, the command starts or connects "
-        "to\n"
-        "each server of every tenant itself, and prints the last lines of the standard error of one that fails. Exit\n"
-        "status 4: at least one server failed.",
+        "If a gateway with the same configuration file runs, it reports on its own servers: state, process, calls,\n"
+        "the 99th percentile of their durations (LATENCY), last error. Otherwise, or with --direct, the command starts "
+        "or\n"
+        "connects to each server of every tenant itself, and prints the last lines of the standard error of one that\n"
+        "fails. Exit status 4: at least one server failed.",
     .flags = flags_table,
     .starts_servers = true,
     .run = run,

@@ -64,8 +64,8 @@ static const struct {
     const char *text;
     int weight;
 } states[UPSTREAM_CLOSING + 1] = {
-    [UPSTREAM_DOWN] = {"idle", 2},      [UPSTREAM_STARTING] = {"starting", 4}, [UPSTREAM_READY] = {"ready", 5},
-    [UPSTREAM_BACKOFF] = {"failed", 3}, [UPSTREAM_RESTING] = {"idle", 2},      [UPSTREAM_CLOSING] = {"draining", 1},
+    [UPSTREAM_DOWN] = {"idle", 2},      [UPSTREAM_STARTING] = {"starting", 5}, [UPSTREAM_READY] = {"ready", 6},
+    [UPSTREAM_BACKOFF] = {"failed", 4}, [UPSTREAM_RESTING] = {"stopping", 3},  [UPSTREAM_CLOSING] = {"draining", 1},
 };
 
 static enum upstream_state state_of(const struct link *link)
@@ -266,13 +266,33 @@ static struct tenant *find_changeable(const struct gate *gate, const struct gate
     return NULL;
 }
 
-static json_t *count_instances(const struct tenant *tenant, const char *server)
+// Of the processes and connections of a server, those that run, start or failed to start.
+static json_int_t count_instances(const struct tenant *tenant, const char *server)
 {
     json_int_t count = 0;
-    void *link;
-    for (size_t at = 0; map_next(&tenant->gate->links, &at, NULL, &link);)
-        count += link_is_of(link, tenant, server);
-    return json_pack("{s:I}", "instances", count);
+    void *value;
+    for (size_t at = 0; map_next(&tenant->gate->links, &at, NULL, &value);) {
+        const struct link *link = value;
+        enum upstream_state state = upstream_state(link->upstream);
+        count += link_is_of(link, tenant, server) && state != UPSTREAM_DOWN && state != UPSTREAM_RESTING;
+    }
+    return count;
+}
+
+static bool check_configured(const struct server *server, struct err *err)
+{
+    return !server->disabled ||
+           err_set(err, ERR_CONFIG,
+                   "server \"%s\" is disabled in the configuration; change it there, and run 'postern reload'",
+                   server->name);
+}
+
+static bool check_enabled(const struct tenant *tenant, const struct server *server, struct err *err)
+{
+    return check_configured(server, err) &&
+           (server_runtime_enabled(tenant, server) ||
+            err_set(err, ERR_CONFIG, "server \"%s\" is disabled; to start it, run 'postern enable %s'", server->name,
+                    server->name));
 }
 
 // After servers were retired, disabled or enabled.
@@ -286,35 +306,27 @@ static void follow(struct gate *gate, struct tenant *tenant)
 static json_t *restart(struct gate *gate, const struct gate_control_target *target, struct err *err)
 {
     struct tenant *tenant = find_changeable(gate, target, err);
-    if (!tenant)
+    const struct server *server = tenant ? server_find(tenant->servers, span_of(target->server)) : NULL;
+    if (!server || !check_enabled(tenant, server, err))
         return NULL;
-    if (!server_runtime_enabled(tenant, server_find(tenant->servers, span_of(target->server)))) {
-        (void)err_set(err, ERR_CONFIG, "server \"%s\" is disabled; run 'postern enable %s' instead", target->server,
-                      target->server);
-        return NULL;
-    }
-    json_t *result = count_instances(tenant, target->server);
+    json_int_t instances = count_instances(tenant, target->server);
     link_retire_server(tenant, target->server);
     follow(gate, tenant);
-    link_start_server(tenant, target->server);
-    return result;
+    if (instances)
+        link_start_server(tenant, target->server);
+    return json_pack("{s:I}", "instances", instances);
 }
 
 static json_t *set_disabled(struct gate *gate, const struct gate_control_target *target, bool disabled, struct err *err)
 {
     struct tenant *tenant = find_changeable(gate, target, err);
-    if (!tenant)
+    const struct server *server = tenant ? server_find(tenant->servers, span_of(target->server)) : NULL;
+    if (!server || (!disabled && !check_configured(server, err)))
         return NULL;
-    if (!disabled && server_find(tenant->servers, span_of(target->server))->disabled) {
-        (void)err_set(err, ERR_CONFIG,
-                      "server \"%s\" is disabled in the configuration; change it there, and run 'postern reload'",
-                      target->server);
-        return NULL;
-    }
-    json_t *result = count_instances(tenant, target->server);
+    json_int_t instances = count_instances(tenant, target->server);
     server_runtime_get(tenant, target->server)->disabled = disabled;
     follow(gate, tenant);
-    return result;
+    return json_pack("{s:I}", "instances", instances);
 }
 
 static json_t *finish(struct gate *gate, const struct gate_control_actor *actor, const char *operation,

@@ -525,9 +525,9 @@ static struct catalogue_work *work_new(struct catalogue *catalogue, const struct
 static bool has_room(const struct catalogue_work *work)
 {
     const struct catalogue *catalogue = work->catalogue;
-    return work->deletes ? catalogue->deletions < DELETIONS_MAX
-                         : catalogue->jobs < JOBS_MAX &&
-                               (!catalogue->queued || catalogue->queued + work->text.len <= QUEUED_MAX);
+    return work->deletes
+               ? catalogue->deletions < DELETIONS_MAX
+               : catalogue->jobs < JOBS_MAX && (!catalogue->queued || catalogue->queued + work->text.len <= QUEUED_MAX);
 }
 
 // The pool has places for all work that may be started.

@@ -169,9 +169,10 @@ static void on_timeout(struct loop_timer *timer)
     }
     struct err limit = {0};
     name_limit(request, &limit);
-    (void)err_set(&err, ERR_UPSTREAM_TIMEOUT, "server \"%s\" did not answer%s within %lld ms in all; its %s is %lld ms",
-                  upstream->server->name, request->initial ? " initialize" : "", (long long)time_in_all(request),
-                  limit.option, (long long)limit.option_ms);
+    (void)err_set(&err, ERR_UPSTREAM_TIMEOUT,
+                  "server \"%s\" did not answer%s within %lld ms; the limit is %s = %lld ms", upstream->server->name,
+                  request->initial ? " initialize" : "", (long long)time_in_all(request), limit.option,
+                  (long long)limit.option_ms);
     err.option = limit.option;
     err.option_ms = limit.option_ms;
     upstream->given_up++;

@@ -14,7 +14,7 @@ bool link_is_of(const struct link *link, const struct tenant *tenant, const char
 // For an operator: the links of one server are retired, whether or not anything has changed, and their lists are fetched anew;
 // and those that replace them are started, unless they are of one user or session.
 void link_retire_server(const struct tenant *tenant, const char *server);
-void link_start_server(const struct tenant *tenant, const char *server);
+void link_start_server(struct tenant *tenant, const char *server);
 void link_sweep_retired(struct gate *gate);
 void link_start_eager(struct gate *gate);  // servers that are to run all the time
 

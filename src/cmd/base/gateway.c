@@ -30,13 +30,19 @@ static struct config *read_configuration(const struct flags *flags, struct err *
     return config;
 }
 
-// NULL: no socket is configured. `err` is set if the configuration cannot be read; then it is the default.
-static char *find_socket(const struct flags *flags, struct err *err)
+// NULL: no socket is known, and `why_none` says why. `err` is set if the configuration cannot be read; then it is the default.
+static char *find_socket(const struct flags *flags, const char **why_none, struct err *err)
 {
-    if (flags->control)
+    if (flags->control) {
+        *why_none = "the path of --control is empty";
         return mem_string(*flags->control ? flags->control : NULL);
+    }
     struct config *config = read_configuration(flags, err);
     char *path = config_control_path(config);
+    *why_none = config && config->control
+                    ? "it is switched off in the configuration (\"control\": \"\")"
+                    : "the configuration does not set `control`, and $XDG_RUNTIME_DIR is not set; name the socket with "
+                      "--control PATH";
     config_unref(config);
     return path;
 }
@@ -152,16 +158,19 @@ static json_t *ask_at(const char *path, json_t *request, struct err *err)
 json_t *gateway_ask(const struct flags *flags, json_t *request, int *exit_code)
 {
     struct err err = {0};
-    char *path = find_socket(flags, &err);
+    const char *why_none = NULL;
+    char *path = find_socket(flags, &why_none, &err);
     if (err.code)
-        (void)fail_with(EXIT_OK, "the configuration does not tell where the control socket is: %s", err.detail);
+        (void)fail_with(EXIT_OK, "cannot read `control` in the configuration: %s; trying the default socket",
+                        err.detail);
     json_t *reply = ask_at(path, request, &err);
     if (!path)
-        *exit_code = fail_with(EXIT_UNAVAILABLE,
-                               "no control socket: neither the configuration nor $XDG_RUNTIME_DIR names one; give the "
-                               "option `control` a path, or name the socket with --control PATH");
+        *exit_code = fail_with(EXIT_UNAVAILABLE, "no control socket: %s", why_none);
     else if (!reply)
-        *exit_code = fail_with(EXIT_UNAVAILABLE, "no gateway answers at the control socket: %s", err.detail);
+        *exit_code = fail_with(EXIT_UNAVAILABLE,
+                               "no gateway answers at the control socket: %s; start one with 'postern serve', or name "
+                               "another socket with --control PATH",
+                               err.detail);
     else
         introduce(reply, path);
     free(path);
@@ -181,7 +190,8 @@ static bool has_configuration_of(const json_t *reply, const struct flags *flags)
 json_t *gateway_ask_own(const struct flags *flags, json_t *request, int *exit_code)
 {
     struct err err = {0};
-    char *path = find_socket(flags, &err);
+    const char *why_none = NULL;
+    char *path = find_socket(flags, &why_none, &err);
     json_t *reply = ask_at(path, request, &err);
     bool own = reply && has_configuration_of(reply, flags);
     if (own)
@@ -233,11 +243,14 @@ static bool take_over_at(const char *path, int fd, const struct flags *flags, st
 int gateway_take_over(const struct flags *flags, struct inherited *inherited, struct err *err)
 {
     struct err why = {0};
-    char *path = find_socket(flags, &why);
+    const char *why_none = NULL;
+    char *path = find_socket(flags, &why_none, &why);
     int fd = path ? unix_socket_connect(path, &why) : -1;
-    if (fd < 0)
+    if (fd < 0 && !path)
+        (void)err_set(err, ERR_UNAVAILABLE, "no gateway to replace, as no control socket is known: %s", why_none);
+    else if (fd < 0)
         (void)err_set(err, ERR_UNAVAILABLE, "no gateway to replace at the control socket: %s; start without --replace",
-                      path ? why.detail : "none is configured");
+                      why.detail);
     else if (!take_over_at(path, fd, flags, inherited, err)) {
         close(fd);
         fd = -1;

@@ -135,6 +135,9 @@ static enum phase_result find_named(struct call *call, enum catalog_kind kind, s
         call->link = link;
         enum phase_result result = call_missing(call, why);
         if (link) {
+            const char *problem = upstream_problem(link->upstream);
+            if (*problem)
+                (void)err_set(&call->err, why, "%s", problem);
             call->target = original;
             call->err.retry_after_ms = upstream_pause_left(link->upstream);
         }

@@ -83,7 +83,7 @@ static bool is_needed(const struct link *link)
 
 static void rest(struct link *link, int64_t idle_ms)
 {
-    log_info("server rests: not used", LOG_STR("server", upstream_server(link->upstream)->name),
+    log_info("server stopping: not used", LOG_STR("server", upstream_server(link->upstream)->name),
              LOG_INT("idle_s", idle_ms / 1000));
     kept_save(link);
     upstream_rest(link->upstream, link->gate->config->timeouts.shutdown_ms);

@@ -167,25 +167,28 @@ struct link *link_get(struct gate *gate, const struct server *server, struct ses
     return link;
 }
 
-static void start_eager(struct gate *gate, struct tenant *tenant)
+// Only for a server that all callers share: no caller needs it yet.
+static void start_shared(struct tenant *tenant, const struct server *server)
+{
+    struct identity *nobody = identity_new(IDENTITY_NONE, tenant->name, "", "");
+    struct link *link = find_or_make(tenant->gate, server, &(struct link_user){tenant, nobody, NULL});
+    source_load(link->source);
+    upstream_start(link->upstream);
+    identity_unref(nobody);
+}
+
+static void start_eager(struct tenant *tenant)
 {
     const struct server *servers = tenant->servers->at;
-    struct identity *nobody = identity_new(IDENTITY_NONE, tenant->name, "", "");
-    struct link_user user = {tenant, nobody, NULL};
-    for (size_t i = 0; i < tenant->servers->count; i++) {
-        if (!servers[i].eager || !server_runtime_enabled(tenant, &servers[i]))
-            continue;
-        struct link *link = find_or_make(gate, &servers[i], &user);
-        source_load(link->source);
-        upstream_start(link->upstream);
-    }
-    identity_unref(nobody);
+    for (size_t i = 0; i < tenant->servers->count; i++)
+        if (servers[i].eager && server_runtime_enabled(tenant, &servers[i]))
+            start_shared(tenant, &servers[i]);
 }
 
 void link_start_eager(struct gate *gate)
 {
     tenant_each(node, gate)
-        start_eager(gate, tenant_at(node));
+        start_eager(tenant_at(node));
 }
 
 static void link_free(void *object)
@@ -331,16 +334,11 @@ void link_retire_server(const struct tenant *tenant, const char *server)
     kept_forget_server(tenant->gate, tenant->name, server_find(tenant->servers, span_of(server)));
 }
 
-void link_start_server(const struct tenant *tenant, const char *server)
+void link_start_server(struct tenant *tenant, const char *server)
 {
-    void *value;
-    for (size_t at = 0; map_next(&tenant->gate->links, &at, NULL, &value);) {
-        const struct link *link = value;
-        if (!link_is_of(link, tenant, server) || upstream_server(link->upstream)->isolation != SERVER_SHARED)
-            continue;
-        source_load(link->source);
-        upstream_start(link->upstream);  // also if its lists are kept: those of the old process may be outdated
-    }
+    const struct server *found = server_find(tenant->servers, span_of(server));
+    if (found && found->isolation == SERVER_SHARED && server_runtime_enabled(tenant, found))
+        start_shared(tenant, found);
 }
 
 // Ends the calls of a retired link. The link is freed with its last scope, and the scope with its last call.

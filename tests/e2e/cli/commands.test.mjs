@@ -426,7 +426,7 @@ describe('servers', () => {
     test('servers prints a table on a terminal', async () => {
         const { status, shown } = await onTerminal(['servers', '--config', partly]);
         assert.equal(status, UNAVAILABLE);
-        assert.match(shown, /^SERVER +STATE +OFFERS +COMMAND OR URL\n/);
+        assert.match(shown, /^SERVER +STATE +OFFERS +COMMAND OR URL$/m);
         assert.match(shown, /^broken +failed .*no\/such\/program/m);
         assert.match(shown, /^demo +ready +3 tools, 1 prompts?, 2 resources/m);
         assert.match(shown, /^off +disabled/m);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -199,7 +199,7 @@ describe('servers', () => {
         const place = temporaryDirectory();
         const other = await command.run(['servers', '--config', writeConfig(place.path, { control: gateway.control, mcpServers: { b: mirror('two') } })]);
         place.remove();
-        assert.equal(other.stderr, '');
+        assert.equal(other.stderr, 'postern: no gateway with this configuration answers; starting or connecting to each server\n');
         assert.deepEqual(JSON.parse(other.stdout).map(({ name, state }) => [name, state]), [['b', 'ready']]);
     });
 
@@ -207,7 +207,7 @@ describe('servers', () => {
         const a = { ...stdioServer.misbehave('ignore-term'), idle_timeout: '1s' };
         const gateway = await start(t, { timeouts: { shutdown: '4s' }, mcpServers: { a } }), session = await Session.open(gateway.url);
         await session.request('tools/list');
-        await gateway.line(/server rests: not used/, WAIT_MS);
+        await gateway.line(/server stopping: not used/, WAIT_MS);
         const { state, instances } = await serverOf(gateway, 'a');
         assert.equal(state, 'idle');
         assert.ok((await gateway.servers()).includes(String(instances[0].pid)), 'its process is still there');
@@ -229,6 +229,20 @@ describe('servers', () => {
         const { shown } = await command.onTerminal(['servers', '--control', gateway.control]);
         assert.match(shown, /^SERVER +STATE +PID +UPTIME +CALLS +LATENCY +LAST ERROR$/m);
         assert.match(shown, /^a +ready +\d+ +0m \d+s +1 +[\d.]+ ms/m);
+    });
+});
+
+describe('servers that are not used', () => {
+    test('postern servers shows a server that is being ended because it was not used', async t => {
+        const a = { command: peerPath('misbehave'), args: ['ignore-term'], idle_timeout: '1s' };
+        const gateway = await start(t, { mcpServers: { a } }), session = await Session.open(gateway.url);
+        await session.call('a__fine');
+        await session.delete();
+        await gateway.line(/server stopping: not used server=a/, WAIT_MS);
+        const [row] = await gateway.ask('servers');
+        assert.deepEqual([row.state, row.instances.map(({ state }) => state)], ['stopping', ['stopping']]);
+        const { shown } = await command.onTerminal(['servers', '--control', gateway.control]);
+        assert.match(shown, /^a +stopping /m);
     });
 });
 
@@ -304,7 +318,7 @@ describe('restart', () => {
         await session.request('tools/list');
         const a = await pidOf(gateway, 'a'), b = await pidOf(gateway, 'b');
         const held = await hold(session, 'b__wait');
-        const cache = () => readdirSync(gateway.state).filter(name => name.startsWith('catalogue.db')).map(name => readFileSync(join(gateway.state, name), 'latin1')).join('');
+        const cache = () => catalogueText(gateway.state);
         await until(() => cache().includes('"one"'), WAIT_MS, 'the lists are kept; the server is started again nevertheless');
         assert.deepEqual(await gateway.ask('restart', ['a']), { instances: 1 });
         const after = await until(() => pidOf(gateway, 'a'), WAIT_MS, 'another process starts, although no call needs it');
@@ -376,6 +390,24 @@ describe('restart', () => {
         await until(async () => ![undefined, before].includes(await pidOf(gateway, 'a')), WAIT_MS, 'another process starts');
     });
 
+    test('postern restart starts a new process also without a session and with known lists', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one') } }), session = await Session.open(gateway.url);
+        await session.call('a__one');
+        await session.delete();
+        const before = await pidOf(gateway, 'a');
+        assert.deepEqual(await gateway.ask('restart', ['a']), { instances: 1 });
+        const after = await until(() => pidOf(gateway, 'a'), WAIT_MS, 'another process starts');
+        assert.notEqual(after, before);
+    });
+
+    test('postern restart of a server whose process was ended because it was not used says that it was not running', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one', { idle_timeout: '1s' }) } }), session = await Session.open(gateway.url);
+        await session.call('a__one');
+        await session.delete();
+        await until(async () => (await gateway.ask('servers'))[0].state === 'idle', WAIT_MS, 'it has ended');
+        assert.deepEqual(await gateway.ask('restart', ['a']), { instances: 0 });
+    });
+
     test('postern restart of a server that does not run says so', async t => {
         const gateway = await start(t, { mcpServers: { a: mirror('one') } });
         assert.deepEqual(await gateway.ask('restart', ['a']), { instances: 0 });
@@ -416,26 +448,27 @@ describe('disable', () => {
         assert.equal((await gateway.ask('servers')).find(({ name }) => name === 'b').state, 'disabled');
     });
 
-    test('an eager server stays disabled across a reload, and is started when it is enabled', async t => {
+    test('a disabled server with "eager" does not start at a reload, and starts when it is enabled', async t => {
         const config = { mcpServers: { a: mirror('one', { eager: true }) } }, gateway = await start(t, config);
-        await until(async () => (await gateway.servers()).length === 1, WAIT_MS, 'the server starts with the gateway');
+        await until(async () => (await gateway.servers()).length === 1, WAIT_MS, 'it starts with the gateway');
         await gateway.ask('disable', ['a']);
-        await until(async () => (await gateway.servers()).length === 0, WAIT_MS, 'the server ends');
-        await gateway.reconfigure({ ...config, control: gateway.control, mcpServers: { ...config.mcpServers, b: mirror('two', { eager: true }) } });
-        await gateway.line(/server ready.*\bserver=b\b/, WAIT_MS);
-        assert.equal((await gateway.servers()).length, 1, 'only the other server runs');
+        await until(async () => (await gateway.servers()).length === 0, WAIT_MS, 'it ends');
+        gateway.put({ control: gateway.control, mcpServers: { ...config.mcpServers, b: mirror('two', { eager: true }) } });
+        await gateway.ask('reload');
+        await until(async () => (await gateway.ask('servers')).find(({ name }) => name === 'b').state === 'ready', WAIT_MS, 'the added server starts');
+        assert.deepEqual((await gateway.ask('servers')).find(({ name }) => name === 'a').instances, []);
+        assert.equal((await gateway.servers()).length, 1);
         await gateway.ask('enable', ['a']);
-        await until(async () => (await gateway.servers()).length === 2, WAIT_MS, 'the server starts');
+        await until(async () => (await gateway.servers()).length === 2, WAIT_MS, 'it starts although no call needs it');
     });
 
-    test('a disabled server is not restarted', async t => {
-        const gateway = await start(t, { mcpServers: { a: mirror('one'), off: mirror('two', { disabled: true }) } });
+    test('postern restart of a disabled server fails and names the command that enables it', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one'), b: mirror('two', { disabled: true }) } });
         await gateway.ask('disable', ['a']);
-        for (const name of ['a', 'off']) {
-            const { status, stderr } = await command.run(['restart', name, '--control', gateway.control]);
-            assert.equal(status, EXIT.CONFIG);
-            assert.match(stderr, new RegExp(`server "${name}" is disabled; run 'postern enable ${name}'`));
-        }
+        const a = await command.run(['restart', 'a', '--control', gateway.control]), b = await command.run(['restart', 'b', '--control', gateway.control]);
+        assert.deepEqual([a.status, b.status], [EXIT.CONFIG, EXIT.CONFIG]);
+        assert.match(a.stderr, /server "a" is disabled; .*'postern enable a'/);
+        assert.match(b.stderr, /server "b" is disabled in the configuration/);
     });
 
     test('a server that the configuration disables is not enabled', async t => {

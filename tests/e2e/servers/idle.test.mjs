@@ -10,7 +10,7 @@ const IDLE = '1s';
 const SLOW_CALL_S = 4;
 
 const idle = server => ({ ...server, idle_timeout: IDLE });
-const rests = (gateway, server) => gateway.line(new RegExp(`server rests: not used server=${server}\\b`), WAIT_MS);
+const rests = (gateway, server) => gateway.line(new RegExp(`server stopping: not used server=${server}\\b`), WAIT_MS);
 const times = (gateway, pattern) => gateway.log().match(new RegExp(pattern, 'g'))?.length ?? 0;
 
 /** A request in a session of its own, which is over with the answer. */
@@ -39,7 +39,7 @@ describe('idle servers', () => {
             const listed = names(await session.request('tools/list'));
             for (let round = 1; round <= 2; round++) {
                 assert.equal(resultText(await call(gateway, 'one__fine')), 'fine');
-                await until(() => times(gateway, 'server rests') === round && gateway.servers().length === 0, WAIT_MS, 'the server has ended');
+                await until(() => times(gateway, 'server stopping') === round && gateway.servers().length === 0, WAIT_MS, 'the server has ended');
                 assert.deepEqual(names(await session.request('tools/list')), listed);
                 assert.equal(gateway.servers().length, 0, 'a list does not start it');
             }
@@ -53,9 +53,9 @@ describe('idle servers', () => {
             await session.call('called__fine');
             await rests(gateway, 'other');
             await call(gateway, 'other__fine');
-            await until(() => times(gateway, 'server rests.*server=other') === 2, WAIT_MS, 'the server without a session has rested twice');
-            assert.equal(times(gateway, 'server rests.*server=called'), 0);
-            await until(() => gateway.servers().length === 1, WAIT_MS, 'its process has ended');
+            await until(() => times(gateway, 'server stopping.*server=other') === 2, WAIT_MS, 'the server that no session keeps has been stopped twice');
+            assert.equal(times(gateway, 'server stopping.*server=called'), 0);
+            await until(() => gateway.servers().length === 1, WAIT_MS, 'the server that no session keeps has ended');
             await session.delete();
             await rests(gateway, 'called');
         }));
@@ -68,10 +68,10 @@ describe('idle servers', () => {
             assert.ok((await watcher.request('resources/subscribe', { uri })).result);
             const answer = await call(gateway, 'calls__trigger-long-running-operation', { duration: SLOW_CALL_S, steps: 2 });
             assert.match(resultText(answer), /completed/);
-            assert.equal(times(gateway, 'server rests.*server=(calls|watched)'), 0);
-            assert.equal(times(gateway, 'server rests.*server=other'), 1);
+            assert.equal(times(gateway, 'server stopping.*server=(calls|watched)'), 0);
+            assert.equal(times(gateway, 'server stopping.*server=other'), 1);
             await rests(gateway, 'calls');
-            assert.equal(times(gateway, 'server rests.*server=watched'), 0);
+            assert.equal(times(gateway, 'server stopping.*server=watched'), 0);
             await watcher.delete();
             await rests(gateway, 'watched');
         }));
@@ -85,9 +85,9 @@ describe('idle servers', () => {
             await session.delete();
             for (let round = 1; round <= 2; round++) {
                 await call(gateway, 'other__fine');
-                await until(() => times(gateway, 'server rests.*server=other') >= round, WAIT_MS, 'the idle server rests');
+                await until(() => times(gateway, 'server stopping.*server=other') >= round, WAIT_MS, 'the server "other" is stopped');
             }
-            assert.equal(times(gateway, 'server rests.*server=tasked'), 0);
+            assert.equal(times(gateway, 'server stopping.*server=tasked'), 0);
         }));
 
     test('a call that arrives while its server is being ended is answered by the next one', () =>
@@ -127,8 +127,8 @@ describe('idle servers', () => {
             await once(gateway, 'tools/list');
             for (let round = 1; round <= 2; round++) {
                 await call(gateway, 'other__fine');
-                await until(() => times(gateway, 'server rests.*server=other') === round, WAIT_MS, 'the idle server rests');
+                await until(() => times(gateway, 'server stopping.*server=other') === round, WAIT_MS, 'the server "other" is stopped');
             }
-            assert.equal(times(gateway, 'server rests'), 2);
+            assert.equal(times(gateway, 'server stopping'), 2);
         }));
 });

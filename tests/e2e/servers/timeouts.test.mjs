@@ -87,7 +87,7 @@ test('a call without an answer ends after timeout, which the error names, and is
     assert.equal(message, 'The server did not answer in time (timeout: 1 s)');
     assert.ok(took >= 1_000, `${took} ms`);
     assert.equal(cancelled.at(-1).reason, 'timeout');
-    await gateway.line(/call failed.*target=silent.*did not answer within \d+ ms in all; its timeout is 1000 ms/, WAIT_MS);
+    await gateway.line(/call failed.*target=silent.*did not answer within \d+ ms; the limit is timeout = 1000 ms/, WAIT_MS);
 });
 
 test('a tool may have a timeout of its own', async () => {
@@ -107,7 +107,7 @@ test('progress renews the timeout up to max_timeout', async () => {
 test('a server that does not complete its start in time is named with start_timeout', async () => {
     const { error } = await session.call('deaf__act');
     assert.equal(error.data.reason, 'server_unavailable', JSON.stringify(error));
-    await gateway.line(/server did not start server=deaf .*did not answer initialize within \d+ ms in all; its start_timeout is 2000 ms/, WAIT_MS);
+    await gateway.line(/server did not start server=deaf .*did not answer initialize within \d+ ms; the limit is start_timeout = 2000 ms/, WAIT_MS);
 });
 
 test('an open question to the caller pauses the timeout of the call', async () => {
