@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, statSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
@@ -209,7 +209,7 @@ describe('servers', () => {
         await session.request('tools/list');
         await gateway.line(/server stopping: not used/, WAIT_MS);
         const { state, instances } = await serverOf(gateway, 'a');
-        assert.equal(state, 'idle');
+        assert.equal(state, 'stopping');
         assert.ok((await gateway.servers()).includes(String(instances[0].pid)), 'its process is still there');
     });
 
