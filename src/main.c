@@ -21,6 +21,7 @@ int main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN);
     // Results of a few hundred kilobytes are frequent: allocate them from the heap, not with mmap() each.
     mallopt(M_MMAP_THRESHOLD, 2 << 20);
-    mallopt(M_TRIM_THRESHOLD, 8 << 20);
+    // 64 of them in flight must not make the heap shrink and grow again all the time; mem_give_back() returns what stays free.
+    mallopt(M_TRIM_THRESHOLD, 32 << 20);
     return commands_main(argc, argv);
 }

@@ -91,34 +91,43 @@ AVX2 static __m256i find_simple(__m256i bytes)
 }
 
 // Finds escaped bytes. In a run of backslashes every second one is escaped, and so is the byte after a run of odd length:
-// the subtraction carries through each run to its end (as in simdjson).
-static uint64_t find_escaped(uint64_t slashes)
+// the subtraction carries through each run to its end (as in simdjson). *open: a backslash before these bytes escapes the
+// first of them (1) or not (0); then, whether their last one escapes the byte after them.
+static uint64_t find_escaped(uint64_t slashes, uint64_t *open)
 {
     const uint64_t odd = 0xAAAAAAAAAAAAAAAAU;
-    return (((slashes << 1 | odd) - slashes) ^ odd) ^ slashes;
+    uint64_t runs = slashes & ~*open, ends = ((runs << 1 | odd) - runs) ^ odd, escaped = ends ^ (slashes | *open);
+    *open = (ends & slashes) >> 63;
+    return escaped;
+}
+
+// Finds quotes, control characters and bytes that are not ASCII, which are negative here.
+AVX2 static __m256i find_end(__m256i bytes)
+{
+    return _mm256_or_si256(_mm256_cmpeq_epi8(bytes, _mm256_set1_epi8('"')),
+                           _mm256_cmpgt_epi8(_mm256_set1_epi8(' '), bytes));
 }
 
 AVX2 static const char *skip_blocks_avx2(const char *at, const char *end)
 {
-    const __m256i quote = _mm256_set1_epi8('"'), slash = _mm256_set1_epi8('\\'), space = _mm256_set1_epi8(' ');
-    while (end - at >= 64) {
+    const __m256i slash = _mm256_set1_epi8('\\');
+    uint64_t open = 0;
+    for (; end - at >= 64; at += 64) {
         __m256i low = _mm256_loadu_si256((const __m256i *)(const void *)at);
         __m256i high = _mm256_loadu_si256((const __m256i *)(const void *)(at + 32));
         uint64_t slashes = mask64(_mm256_cmpeq_epi8(low, slash), _mm256_cmpeq_epi8(high, slash));
-        uint64_t quotes = mask64(_mm256_cmpeq_epi8(low, quote), _mm256_cmpeq_epi8(high, quote));
-        uint64_t stops = mask64(_mm256_cmpgt_epi8(space, low), _mm256_cmpgt_epi8(space, high));
-        size_t used = 64;
-        if (slashes) {
-            uint64_t escaped = find_escaped(slashes), simple = mask64(find_simple(low), find_simple(high));
-            stops |= (escaped & ~simple) >> 1;
-            quotes &= ~escaped;
-            used -= (slashes & ~escaped) >> 63;  // what the last one escapes is in the next block
+        uint64_t stops = mask64(find_end(low), find_end(high)), wrong = 0;
+        if (slashes | open) {
+            uint64_t escaped = find_escaped(slashes, &open);
+            wrong = escaped & ~mask64(find_simple(low), find_simple(high));
+            stops = (stops & ~escaped) | wrong;
         }
-        if ((stops |= quotes))
-            return at + __builtin_ctzll(stops);
-        at += used;
+        if (stops) {
+            int first = __builtin_ctzll(stops);
+            return at + first - (wrong >> first & 1);  // the backslash, if its escape has more than one character
+        }
     }
-    return at;
+    return at - open;
 }
 
 static const char *skip_blocks(const char *at, const char *end)

@@ -69,12 +69,14 @@ print_guarded() { # compared with the same gateway without identities, rules and
 }
 
 print_memory() {
-    local name mb highest=0
+    local name mb added highest=0
     if [ -n "${pid[http-256]:-}" ]; then
         mb=$(peak_mb "${pid[http-256]}")
         print_figure "resident memory, idle: $idle_mb MB" "$idle_mb" '<=' "$bar_rss_idle" ' MB'
         print_figure "resident memory with 256 connections, at most: $mb MB" "$mb" '<=' "$bar_rss_256" ' MB'
-        json_row memory idle_mb "$idle_mb" mb_256 "$mb"
+        added=$(awk "BEGIN { print $cached_mb - $idle_mb }")
+        print_figure "resident memory, idle, that the catalogue cache adds: $added MB" "$added" '<=' "$bar_rss_cached" ' MB'
+        json_row memory idle_mb "$idle_mb" mb_256 "$mb" cached_mb "$cached_mb"
     fi
     for name in http stdio list guarded-http guarded-stdio; do
         [ -n "${pid[$name]:-}" ] || continue
