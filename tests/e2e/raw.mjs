@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { request } from 'node:http';
 import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 export const ACCEPT_BOTH = 'application/json, text/event-stream';
 const WAIT_MS = 60_000;
@@ -83,8 +84,18 @@ export class Session {
         return stream(this.url, { method: 'POST', headers: this.headers(post(more)), body });
     }
 
-    get(more) {
-        return stream(this.url, { headers: this.headers({ accept: 'text/event-stream', ...more }) });
+    /** Opens the standalone stream. One that was dropped may still count until the gateway has noticed: then it answers 409. */
+    async get(more) {
+        for (;;) {
+            const events = await stream(this.url, { headers: this.headers({ accept: 'text/event-stream', ...more }) });
+            const drop = () => {
+                this.dropped = true;
+                events.drop();
+            };
+            if (events.status !== 409 || !this.dropped) return { ...events, drop };
+            events.drop();
+            await sleep(10);
+        }
     }
 
     delete() {

@@ -305,10 +305,10 @@ class Visit:
         await self.notified("notifications/tools/list_changed", 2)
 
     async def cancel(self):
-        """The server reports whether it received the cancellation. An answer to the cancelled call may arrive or not."""
+        """The server reports whether it received the cancellation. Without the gateway, an answer to the cancelled call arrives."""
         if self.tool("wait") not in self.listed:
             return
-        waiting = anyio.Event()
+        waiting, ended = anyio.Event(), anyio.Event()
 
         async def begun(*_args):
             waiting.set()
@@ -316,6 +316,7 @@ class Visit:
         async def wait():
             with suppress(McpError):
                 await self.session.call_tool(self.tool("wait"), {}, progress_callback=begun)
+            ended.set()
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
@@ -327,6 +328,9 @@ class Visit:
             with anyio.move_on_after(STEP_SECONDS):
                 while '["wait"]' not in json.dumps(self.seen.steps.get("cancelled")).replace("\\", ""):
                     await self.call("cancelled", "cancelled")
+            if "caller" not in self.target:  # the session of the SDK may end if its own call is given up while the answer arrives
+                with anyio.move_on_after(STEP_SECONDS):
+                    await ended.wait()
             group.cancel_scope.cancel()
 
     async def tasks(self):
