@@ -107,6 +107,9 @@ bool option_note_problem(const struct option_place *place, struct err *err)
 {
     if (!place->problems)
         return false;
+    for (char *c = err->detail; err->code && *c; c++)  // a key may contain anything, and a problem is one line
+        if ((unsigned char)*c < ' ')
+            *c = ' ';
     if (err->code) {
         buf_printf(&place->problems->lines, "%s\n", err->detail);
         place->problems->count++;

@@ -1,7 +1,7 @@
 // Owns `postern call`, `read` and `prompt`: send one request to one server, and print its answer.
-#include "call_arguments.h"
 #include "base/mem.h"
 #include "base/scan.h"
+#include "call_arguments.h"
 #include "cmd/base/client.h"
 #include "cmd/base/configuration.h"
 #include "cmd/base/fail.h"

@@ -4,9 +4,8 @@
 // callers may do (`disabledTools`, `excludeTools`) is not in it: it stays an unknown key, because ignoring it would offer more than
 // its author wanted.
 #include "aliases.h"
-#include "base/mem.h"
+#include "base/scan.h"
 #include <ctype.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <strings.h>
 
@@ -16,7 +15,7 @@
 struct work {
     const struct option_place *place;
     struct buf unused;  // keys of clients, separated by ", "
-    struct buf path;    // of the server
+    const char *path;   // of the server
 };
 
 struct alias {
@@ -28,8 +27,7 @@ struct alias {
 
 static bool refuse(const struct work *work, const char *key, const char *why, struct err *err)
 {
-    return err_set(err, ERR_CONFIG, "%s: %s/%s: %s", work->place->file, buf_text((struct buf *)(uintptr_t)&work->path),
-                   key, why);
+    return err_set(err, ERR_CONFIG, "%s: %s/%s: %s", work->place->file, work->path, key, why);
 }
 
 // ---- values ---------------------------------------------------------------------------------
@@ -220,9 +218,12 @@ static char *usable_name(const char *name)
 
 static void note_name(const struct work *work, const char *name, const char *usable)
 {
-    if (work->place->notes)
-        buf_printf(work->place->notes, "server \"%s\" is called \"%s\" here, in names of tools and in policies\n", name,
-                   usable);
+    struct buf *notes = work->place->notes;
+    if (!notes)
+        return;
+    buf_put_text(notes, "server ");
+    scan_encode(span_of(name), notes);  // one line, whatever is in it
+    buf_printf(notes, " is called \"%s\" here, in names of tools and in policies\n", usable);
 }
 
 static bool rename_server(struct work *work, json_t *into, const char *name, json_t *server, const json_t *all,
@@ -235,7 +236,7 @@ static bool rename_server(struct work *work, json_t *into, const char *name, jso
     } else if (json_object_get(all, usable) || json_object_get(into, usable)) {
         struct buf why = {0};
         buf_printf(&why, "callers would see this server as \"%s\", like another one; rename it", usable);
-        ok = err_set(err, ERR_CONFIG, "%s: %s: %s", work->place->file, buf_text(&work->path), buf_text(&why));
+        ok = err_set(err, ERR_CONFIG, "%s: %s: %s", work->place->file, work->path, buf_text(&why));
         buf_release(&why);
     } else {
         json_object_set(into, usable, server);
@@ -254,15 +255,18 @@ static bool adapt_all(struct work *work, json_t *holder, const char *at, struct 
         return true;
     json_t *renamed = json_object();
     json_object_foreach(servers, name, server) {
-        buf_clear(&work->path);
-        buf_printf(&work->path, "%s/mcpServers/%s", at, name);
+        struct buf path = {0};
+        buf_printf(&path, "%s/mcpServers/%s", at, name);
+        work->path = buf_text(&path);
         bool good = !json_is_object(server) || adapt(work, server, err);
+        bool go_on = good || work->place->problems;
+        if (go_on && !rename_server(work, renamed, name, server, servers, err)) {
+            good = false;
+            go_on = option_note_problem(work->place, err);
+        }
         ok = ok && good;
-        if (!good && !work->place->problems)
-            break;
-        good = rename_server(work, renamed, name, server, servers, err);
-        ok = ok && good;
-        if (!good && !option_note_problem(work->place, err))
+        buf_release(&path);
+        if (!go_on)
             break;
     }
     json_object_set_new(holder, "mcpServers", renamed);
@@ -288,6 +292,5 @@ bool aliases_apply(json_t *tree, const struct option_place *place, struct err *e
     if (work.unused.len && place->notes)
         buf_printf(place->notes, "%s: settings for clients, without effect in a gateway\n", buf_text(&work.unused));
     buf_release(&work.unused);
-    buf_release(&work.path);
     return ok;
 }

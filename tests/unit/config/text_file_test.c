@@ -248,6 +248,7 @@ static void keys_of_other_programs_are_checked(void **state)
          "/mcpServers/a b: callers would see this server as \"a_b\", like another one; rename it"},
         {"\"a b\":{\"command\":\"x\"},\"a!b\":{\"command\":\"x\"}", "/mcpServers/a!b: callers would see"},
         {"\"a\":{\"command\":\"x\",\"disabledTools\":[\"rm\"]}", "/mcpServers/a/disabledTools: unknown key"},
+        {"\"a\":{\"command\":\"x\",\"b\\n\\tc\":1}", "p.json:1:16: /mcpServers/a/b  c: unknown key\n"},
         {"\"a\":{\"url\":\"http://h\",\"inherit_env\":[\"X\"]}", "/mcpServers/a/inherit_env: applies only to"},
     };
     for (size_t i = 0; i < COUNT(rows); i++) {
