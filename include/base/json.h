@@ -2,6 +2,7 @@
 #ifndef BASE_JSON_H
 #define BASE_JSON_H
 
+#include "base/buf.h"
 #include "base/err.h"
 #include "base/span.h"
 #include <jansson.h>
@@ -14,5 +15,6 @@ json_t *json_parse(struct span text, const char *what, struct err *err) MUST_CHE
 // no text that holds U+0000, and a key that does is refused.
 json_t *json_parse_arguments(struct span text, const char *what, struct err *err) MUST_CHECK;
 json_t *json_parse_file(const char *path, struct err *err) MUST_CHECK;
+bool json_read_file(const char *path, struct buf *text, struct err *err) MUST_CHECK;  // without parsing it
 
 #endif

@@ -63,6 +63,12 @@ struct option_unset {
     size_t uses;
 };
 
+// Problems of a file, in the form of err.detail.
+struct option_problems {
+    struct buf lines;
+    size_t count;
+};
+
 // The position of a value, for messages.
 struct option_place {
     const char *file;
@@ -71,6 +77,9 @@ struct option_place {
     // If not NULL, a variable that is not set is left as written and noted here. The check of an object with such a
     // value may fail, because the value is not known.
     struct option_unset *unset;
+    // If not NULL, parsing goes on after a problem, which is added here. Then option_parse() fails without an error.
+    struct option_problems *problems;
+    struct buf *notes;  // lines that are not errors, but that a person should know; may be NULL
 };
 
 struct option_table {
@@ -83,6 +92,8 @@ struct option_table {
 
 bool option_parse(const struct option_table *table, const json_t *tree, void *into, const struct option_place *place,
                   struct err *err) MUST_CHECK;
+// Whether parsing may go on after a failure: if problems are collected. The error, if there is one, moves there.
+bool option_note_problem(const struct option_place *place, struct err *err);
 void option_release(const struct option_table *table, void *object);
 json_t *option_show(const struct option_table *table, const void *object);  // secrets as "***"
 json_t *option_schema(const struct option_table *table);

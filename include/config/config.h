@@ -60,6 +60,7 @@ struct config {
     struct config_limits limits;
     struct config_timeouts timeouts;
     char *folder;  // of the file; relative paths start here
+    char *notes;   // lines about the files that are not errors; may be NULL
     unsigned refs;
 };
 
@@ -69,11 +70,14 @@ bool config_audited(const struct config *config);
 extern const struct option_table config_options;
 
 struct config *config_parse(const json_t *tree, const char *file, struct err *err) MUST_CHECK;
-struct config *config_load(const char *path, struct err *err) MUST_CHECK;
+// `problems` gets all problems of the file, with their positions; the error has the first of them. NULL: only that one.
+struct config *config_load(const char *path, struct option_problems *problems, struct err *err) MUST_CHECK;
 // Keeps "${NAME}" as it is written, so that the configuration can be shown without values of the environment.
 struct config *config_load_literal(const char *path, struct err *err) MUST_CHECK;
 // For a check on another host: variables may be unset, and files are not read. Never serve with the result.
-struct config *config_load_offline(const char *path, struct option_unset *unset, struct err *err) MUST_CHECK;
+struct config *config_load_offline(const char *path, struct option_unset *unset, struct option_problems *problems,
+                                   struct err *err) MUST_CHECK;
+void config_log_notes(const struct config *config);
 // --config, then $POSTERN_CONFIG, ./postern.json, $XDG_CONFIG_HOME/postern/postern.json. NULL: no file was found.
 char *config_path(const char *given);
 // The path of the control socket of a gateway with this configuration. Without a configuration (NULL): the default path. NULL:

@@ -20,6 +20,8 @@ struct server {
     char *command;
     char **args;
     struct option_pairs env;
+    char *env_file;      // its lines were added to `env`
+    char **inherit_env;  // names of variables of the gateway; may be NULL
     char *cwd;
     int framing;
     char *url;

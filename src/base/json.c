@@ -57,30 +57,33 @@ json_t *json_parse_arguments(struct span text, const char *what, struct err *err
     return tree;
 }
 
-json_t *json_parse_file(const char *path, struct err *err)
+bool json_read_file(const char *path, struct buf *text, struct err *err)
 {
-    struct buf text = {.max = FILE_MAX};
-    json_t *tree = NULL;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
-        return NULL;
-    }
+    if (fd < 0)
+        return err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
     char block[65536];
     ssize_t got;
     struct stat is;
+    text->max = FILE_MAX;
     if (fstat(fd, &is) == 0 && is.st_size > 0 && (size_t)is.st_size < FILE_MAX)
-        buf_reserve(&text, (size_t)is.st_size + 1);  // growing would leave copies of secrets behind
+        buf_reserve(text, (size_t)is.st_size + 1);  // growing would leave copies of secrets behind
     while ((got = read(fd, block, sizeof block)) > 0)
-        buf_put(&text, block, (size_t)got);
+        buf_put(text, block, (size_t)got);
+    bool ok = got == 0 && !text->overflow;
     if (got < 0)
         (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
-    else if (text.overflow)
+    else if (text->overflow)
         (void)err_set(err, ERR_CONFIG, "%s: larger than %zu bytes", path, FILE_MAX);
-    else
-        tree = json_parse(buf_span(&text), path, err);
     explicit_bzero(block, sizeof block);
-    buf_wipe(&text);
     close(fd);
+    return ok;
+}
+
+json_t *json_parse_file(const char *path, struct err *err)
+{
+    struct buf text = {0};
+    json_t *tree = json_read_file(path, &text, err) ? json_parse(buf_span(&text), path, err) : NULL;
+    buf_wipe(&text);
     return tree;
 }

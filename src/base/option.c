@@ -103,10 +103,26 @@ static bool note_unset(const char *name, struct option_unset *unset)
     return true;
 }
 
+bool option_note_problem(const struct option_place *place, struct err *err)
+{
+    if (!place->problems)
+        return false;
+    for (char *c = err->detail; err->code && *c; c++)  // a key may contain anything, and a problem is one line
+        if ((unsigned char)*c < ' ')
+            *c = ' ';
+    if (err->code) {
+        buf_printf(&place->problems->lines, "%s\n", err->detail);
+        place->problems->count++;
+    }
+    *err = (struct err){0};
+    return true;
+}
+
 char *option_expand(const char *text, const struct option_place *place, struct err *err)
 {
     struct buf out = {0};
     const char *at = text;
+    bool ok = true;
     if (place->literal)
         return mem_string(text);
     for (const char *open; (open = strstr(at, "${"));) {
@@ -117,7 +133,8 @@ char *option_expand(const char *text, const struct option_place *place, struct e
             return NULL;
         }
         buf_put(&out, at, (size_t)(open - at));
-        char *name = mem_copy(open + 2, (size_t)(close - open - 2));
+        const char *first = strncmp(open, "${env:", 6) == 0 ? open + 6 : open + 2;  // as VS Code and Cursor write it
+        char *name = mem_copy(first, (size_t)(close - first));
         char *fallback = strstr(name, ":-");
         if (fallback) {
             *fallback = '\0';
@@ -134,15 +151,18 @@ char *option_expand(const char *text, const struct option_place *place, struct e
             (void)err_set(err, ERR_CONFIG,
                           "%s: %s: the environment variable %s is not set; set it, or write ${%s:-default}",
                           place->file, place->path, name, name);
-            free(name);
-            buf_release(&out);
-            return NULL;
+            ok = false;
         }
         free(name);
+        if (!ok && !option_note_problem(place, err))
+            break;
         at = close + 1;
     }
     buf_put_text(&out, at);
-    return buf_take(&out, NULL);
+    if (ok)
+        return buf_take(&out, NULL);
+    buf_release(&out);
+    return NULL;
 }
 
 // ---- parsing --------------------------------------------------------------------------------
@@ -240,16 +260,21 @@ static bool parse_strings(const struct option *row, const json_t *tree, char ***
 {
     if (!json_is_array(tree))
         return wrong_type(row, place, err);
-    size_t i;
+    size_t i, count = 0;
     const json_t *item;
+    bool ok = true;
     *out = mem_alloc((json_array_size(tree) + 1) * sizeof **out);
     json_array_foreach(tree, i, item) {
         if (!json_is_string(item))
             return wrong_type(row, place, err);
-        if (!((*out)[i] = option_expand(json_string_value(item), place, err)))
+        if (((*out)[count] = option_expand(json_string_value(item), place, err)))
+            count++;
+        else if (option_note_problem(place, err))
+            ok = false;
+        else
             return false;
     }
-    return true;
+    return ok;
 }
 
 static bool parse_pairs(const struct option *row, const json_t *tree, struct option_pairs *out,
@@ -259,16 +284,20 @@ static bool parse_pairs(const struct option *row, const json_t *tree, struct opt
         return wrong_type(row, place, err);
     const char *name;
     json_t *value;
+    bool ok = true;
     out->at = mem_alloc((json_object_size(tree) + 1) * sizeof *out->at);
     json_object_foreach((json_t *)(uintptr_t)tree, name, value) {
         if (!json_is_string(value))
             return wrong_type(row, place, err);
         struct option_pair *pair = &out->at[out->count++];
         pair->name = mem_string(name);
-        if (!(pair->value = option_expand(json_string_value(value), place, err)))
-            return false;
+        if (!(pair->value = option_expand(json_string_value(value), place, err))) {
+            ok = false;
+            if (!option_note_problem(place, err))
+                return false;
+        }
     }
-    return true;
+    return ok;
 }
 
 static bool parse_items(const struct option *row, const json_t *tree, struct option_items *out,
@@ -280,6 +309,7 @@ static bool parse_items(const struct option *row, const json_t *tree, struct opt
     size_t count = named ? json_object_size(tree) : json_array_size(tree);
     out->at = mem_alloc((count + 1) * row->sub->size);
     void *iter = named ? json_object_iter((json_t *)(uintptr_t)tree) : NULL;
+    bool all = true;
     for (size_t i = 0; i < count; i++) {
         char *item = (char *)out->at + i * row->sub->size;
         struct buf path = {0};
@@ -291,16 +321,18 @@ static bool parse_items(const struct option *row, const json_t *tree, struct opt
             buf_put_int(&path, (int64_t)i);
         }
         const json_t *value = named ? json_object_iter_value(iter) : json_array_get(tree, i);
-        struct option_place inner = {place->file, buf_text(&path), place->literal, place->unset};
+        struct option_place inner = *place;
+        inner.path = buf_text(&path);
         out->count++;
         bool ok = option_parse(row->sub, value, item, &inner, err);
         buf_release(&path);
-        if (!ok)
+        all = all && ok;
+        if (!ok && !option_note_problem(place, err))
             return false;
         if (named)
             iter = json_object_iter_next((json_t *)(uintptr_t)tree, iter);
     }
-    return true;
+    return all;
 }
 
 static bool parse_value(const struct option *row, const json_t *tree, void *object, const struct option_place *place,
@@ -361,10 +393,30 @@ static bool parse_row(const struct option *row, const json_t *tree, void *object
         return true;
     struct buf path = {0};
     buf_printf(&path, "%s/%s", place->path, row->name);
-    struct option_place inner = {place->file, buf_text(&path), place->literal, place->unset};
+    struct option_place inner = *place;
+    inner.path = buf_text(&path);
     bool ok = parse_value(row, given, object, &inner, err);
     buf_release(&path);
     json_decref(fallback);
+    return ok;
+}
+
+static bool known_keys(const struct option_table *table, const json_t *tree, const struct option_place *place,
+                       struct err *err)
+{
+    const char *key;
+    json_t *value;
+    bool ok = true;
+    json_object_foreach((json_t *)(uintptr_t)tree, key, value) {
+        const struct option *row = table->rows;
+        while (row->name && strcmp(row->name, key) != 0)
+            row++;
+        if (row->name || strcmp(key, "$schema") == 0)
+            continue;
+        ok = unknown_key(table, key, place, err);
+        if (!option_note_problem(place, err))
+            break;
+    }
     return ok;
 }
 
@@ -373,26 +425,24 @@ bool option_parse(const struct option_table *table, const json_t *tree, void *in
 {
     if (!json_is_object(tree))
         return err_set(err, ERR_CONFIG, "%s: %s: must be an object", place->file, *place->path ? place->path : "/");
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)tree, key, value) {
-        const struct option *row = table->rows;
-        while (row->name && strcmp(row->name, key) != 0)
-            row++;
-        if (!row->name && strcmp(key, "$schema") != 0)
-            return unknown_key(table, key, place, err);
-    }
+    bool ok = known_keys(table, tree, place, err);
+    if (!ok && !option_note_problem(place, err))
+        return false;
     bool unknown = false;  // at least one value of its own is not known
     for (const struct option *row = table->rows; row->name; row++) {
         size_t before = place->unset ? place->unset->uses : 0;
-        if (!parse_row(row, tree, into, place, err))
+        bool parsed = parse_row(row, tree, into, place, err);
+        ok = ok && parsed;
+        if (!parsed && !option_note_problem(place, err))
             return false;
         unknown = unknown || (place->unset && !row->sub && place->unset->uses > before);
     }
-    if (!table->check || place->literal || table->check(into, place, err))
-        return true;
+    if (!ok || !table->check || place->literal || table->check(into, place, err))
+        return ok;
     if (unknown)
         *err = (struct err){0};
+    else
+        option_note_problem(place, err);
     return unknown;
 }
 

@@ -1,6 +1,7 @@
 // Owns `postern call`, `read` and `prompt`: send one request to one server, and print its answer.
 #include "base/mem.h"
 #include "base/scan.h"
+#include "call_arguments.h"
 #include "cmd/base/client.h"
 #include "cmd/base/configuration.h"
 #include "cmd/base/fail.h"
@@ -8,88 +9,7 @@
 #include "cmd/base/output.h"
 #include "cmd/login/login.h"
 #include "command_list.h"
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-#define STDIN_MAX ((size_t)64 << 20)
-
-static bool read_stdin(struct buf *out, struct err *err)
-{
-    char block[65536];
-    ssize_t got;
-    out->max = STDIN_MAX;
-    while ((got = read(STDIN_FILENO, block, sizeof block)) > 0)
-        buf_put(out, block, (size_t)got);
-    return got == 0 || err_set(err, ERR_CONFIG, "standard input: %s", strerror(errno));
-}
-
-// The JSON arguments: as given, from standard input for "-", or empty.
-static bool read_arguments(const char *given, struct buf *out, struct err *err)
-{
-    struct span value;
-    if (!given)
-        buf_put_text(out, "{}");
-    else if (strcmp(given, "-") == 0) {
-        if (!read_stdin(out, err))
-            return false;
-    } else
-        buf_put_text(out, given);
-    struct err problem;
-    if (!scan_document(buf_span(out), true, &value, &problem))
-        return err_set(err, ERR_CONFIG, "the arguments must be a JSON object, such as '{\"name\": \"value\"}': %.200s",
-                       problem.detail);
-    return scan_is_object(value) ||
-           err_set(err, ERR_CONFIG, "the arguments must be a JSON object, such as '{\"name\": \"value\"}'");
-}
-
-static void print_text(struct span item, const char *key)
-{
-    struct span raw;
-    struct buf text = {0};
-    if (!scan_find(item, key, &raw) || !scan_is_string(raw))
-        return;
-    scan_decode(raw, &text);
-    output_tame(text.at, text.len, "\n\t");
-    printf("%s\n", buf_text(&text));
-    buf_release(&text);
-}
-
-static void print_content(struct span content)
-{
-    struct span type, inner;
-    if (scan_find(content, "text", &inner)) {
-        print_text(content, "text");
-    } else if (scan_find(content, "resource", &inner)) {
-        print_text(inner, scan_find(inner, "text", &type) ? "text" : "uri");
-    } else if (scan_find(content, "type", &type)) {
-        printf("[%.*s]\n", (int)type.len - 2, type.at + 1);
-        print_text(content, "uri");
-    } else {
-        print_text(content, "uri");
-    }
-}
-
-// The text of the result, for people. `list` is the member whose elements are content or messages.
-static void print_result(struct span result, const char *list)
-{
-    struct span all, item, inner;
-    if (!scan_find(result, list, &all) || !scan_is_array(all)) {
-        printf("%.*s\n", SPAN_ARG(result));
-        return;
-    }
-    struct scan_walk walk = scan_walk(all);
-    while (scan_element(&walk, &item)) {
-        if (scan_find(item, "role", &inner)) {
-            printf("%.*s: ", (int)inner.len - 2, inner.at + 1);
-            if (scan_find(item, "content", &inner))
-                print_content(inner);
-        } else {
-            print_content(item);
-        }
-    }
-}
+#include "content.h"
 
 struct server_request {
     const struct flags *flags;
@@ -150,7 +70,9 @@ static int request(const struct flags *flags, const char *server, enum method me
         if (output_wants_json(flags))
             output_json_text(buf_span(&result));
         else
-            print_result(buf_span(&result), list);
+            content_print(buf_span(&result), list);
+        if (flags->save && !content_save(buf_span(&result), list, flags->save, &err))
+            code = fail_with_err(&err);
     }
     buf_release(&result);
     config_unref(config);
@@ -168,11 +90,11 @@ static int named(const struct flags *flags, enum method method, const char *list
 {
     struct err err = {0};
     struct buf arguments = {0}, params = {0};
-    int code;
-    if (flags->url && flags->count > 2)
-        return fail_with(EXIT_USAGE, "SERVER cannot be given together with --url");
-    if (!read_arguments(argument(flags, 2), &arguments, &err)) {
-        code = fail_with(EXIT_USAGE, "%s", err.detail);
+    int first = flags->url ? 1 : 2, code;
+    bool texts = method == METHOD_PROMPTS_GET;
+    if (!call_arguments_read(flags->args + first, flags->count - first, texts, &arguments, &err)) {
+        code = flags->url && flags->count > 2 ? fail_with(EXIT_USAGE, "SERVER cannot be given together with --url")
+                                              : fail_with(EXIT_USAGE, "%s", err.detail);
     } else {
         buf_put_text(&params, "{\"name\":");
         scan_encode_lossy(span_of(argument(flags, 1)), &params);
@@ -202,8 +124,13 @@ static int run_read(const struct flags *flags)
     return code;
 }
 
-static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_TENANT,      FLAG_URL,      FLAG_TOKEN_FILE,
-                                          FLAG_JSON,   FLAG_INTERACTIVE, FLAG_HEADLESS, {0}};
+#define FLAG_SAVE                                                                                                   \
+    {                                                                                                               \
+        "save", "FOLDER", FLAG(save), "Also write images, sounds and other data of the result into new files there" \
+    }
+
+static const struct flag flags_table[] = {
+    FLAG_CONFIG, FLAG_TENANT, FLAG_URL, FLAG_TOKEN_FILE, FLAG_JSON, FLAG_SAVE, FLAG_INTERACTIVE, FLAG_HEADLESS, {0}};
 
 static const struct flag call_flags[] = {
     FLAG_CONFIG,
@@ -211,6 +138,7 @@ static const struct flag call_flags[] = {
     FLAG_URL,
     FLAG_TOKEN_FILE,
     FLAG_JSON,
+    FLAG_SAVE,
     {"defaults", NULL, FLAG(defaults), "Answer a form that the server sends with the default values of the form"},
     FLAG_INTERACTIVE,
     FLAG_HEADLESS,
@@ -219,14 +147,18 @@ static const struct flag call_flags[] = {
 
 const struct command call_command = {
     .name = "call",
-    .synopsis = "call SERVER TOOL [JSON|-]  |  call --url URL TOOL [JSON|-]",
+    .synopsis = "call SERVER TOOL " CALL_ARGUMENTS_SYNOPSIS "  |  call --url URL TOOL " CALL_ARGUMENTS_SYNOPSIS,
     .summary = "Call a tool and print its result",
-    .details = "The arguments are a JSON object; '-' reads it from standard input. On a terminal, the command prints "
-               "the text\n"
-               "of the result; in a pipe, the whole result. Exit status 1: the tool reported an error.",
+    .details =
+        "The arguments are a JSON object, also in a file (@FILE) or on standard input (-), or KEY=VALUE for each. A\n"
+        "VALUE that is JSON, such as 3, true or [1,2], is taken as such; any other is a text. `postern SERVER TOOL`\n"
+        "is short for `postern call SERVER TOOL`; `postern info SERVER TOOL` shows the arguments of a tool.\n"
+        "\n"
+        "On a terminal, the command prints the text of the result; in a pipe, the whole result. Exit status 1: the\n"
+        "tool reported an error.",
     .flags = call_flags,
     .min_args = 2,
-    .max_args = 3,
+    .max_args = FLAG_ARGS,
     .starts_servers = true,
     .run = run_call};
 const struct command call_command_read = {.name = "read",
@@ -238,11 +170,11 @@ const struct command call_command_read = {.name = "read",
                                           .starts_servers = true,
                                           .run = run_read};
 const struct command call_command_prompt = {.name = "prompt",
-                                            .synopsis =
-                                                "prompt SERVER NAME [JSON|-]  |  prompt --url URL NAME [JSON|-]",
+                                            .synopsis = "prompt SERVER NAME " CALL_ARGUMENTS_SYNOPSIS
+                                                        "  |  prompt --url URL NAME " CALL_ARGUMENTS_SYNOPSIS,
                                             .summary = "Get a prompt",
                                             .flags = flags_table,
                                             .min_args = 2,
-                                            .max_args = 3,
+                                            .max_args = FLAG_ARGS,
                                             .starts_servers = true,
                                             .run = run_prompt};

@@ -4,10 +4,12 @@
 #include "cmd/login/login.h"
 #include "cmd/policy/policy.h"
 #include "command_list.h"
+#include "config/config.h"
 #include "help.h"
 #include "loop/spawner.h"
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct command *const commands[] = {
@@ -15,6 +17,7 @@ static const struct command *const commands[] = {
     &list_command_tools,
     &list_command_resources,
     &list_command_prompts,
+    &info_command,
     &call_command,
     &call_command_read,
     &call_command_prompt,
@@ -69,6 +72,31 @@ static int flush(int code)
                : code;
 }
 
+// The value of --config on this command line; NULL: none.
+static const char *given_config(int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strncmp(argv[i], "--config=", 9) == 0)
+            return argv[i] + 9;
+        else if (strcmp(argv[i], "--config") == 0 && i + 1 < argc)
+            return argv[i + 1];
+    return NULL;
+}
+
+// `postern SERVER TOOL …` is short for `postern call SERVER TOOL …`, unless a command has the name of the server.
+static bool is_server(const char *name, int argc, char **argv)
+{
+    struct err err;
+    char *path = config_path(given_config(argc, argv));
+    struct config *config = path ? config_load_literal(path, &err) : NULL;
+    bool found = false;
+    for (size_t i = 0; config && !found && i <= config->tenants.count; i++)
+        found = server_find(config_tenant_servers(config, i), span_of(name)) != NULL;
+    config_unref(config);
+    free(path);
+    return found;
+}
+
 int commands_main(int argc, char **argv)
 {
     json_setup();
@@ -82,5 +110,8 @@ int commands_main(int argc, char **argv)
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
         name = "help";
     const struct command *command = help_find(commands, name);
-    return command ? flush(run(command, argc - 2, argv + 2)) : help_unknown(commands, name);
+    if (command)
+        return flush(run(command, argc - 2, argv + 2));
+    return is_server(name, argc - 2, argv + 2) ? flush(run(&call_command, argc - 1, argv + 1))
+                                               : help_unknown(commands, name);
 }

@@ -55,6 +55,8 @@ static int check(const struct flags *flags)
         checked.code = fail_with(EXIT_CONFIG, "%s: %s", path, err.detail);
     if (!flags->offline)
         preflight_servers(config, refuse_server, &checked);
+    for (const char *line = config->notes ? config->notes : "", *end; (end = strchr(line, '\n')); line = end + 1)
+        fprintf(stderr, "postern: note: %.*s\n", (int)(end - line), line);
     if (checked.code == EXIT_OK) {
         printf("%s: ok, ", path);
         print_servers(config);
@@ -102,12 +104,28 @@ static int docs(void)
         "it is out of date.\n\n"
         "The configuration is a JSON file: `--config FILE`, or else the first of `$POSTERN_CONFIG`, `./postern.json` "
         "and "
-        "`$XDG_CONFIG_HOME/postern/postern.json`. Unknown keys are errors. `${NAME}` and `${NAME:-default}` in "
-        "string values are replaced from the environment after parsing; a missing variable without a default "
-        "is an error. `postern config check` reports errors, and everything else for which `serve` would "
-        "refuse to start. With `--offline`, it also runs on another host, where variables, programs and keys are "
-        "missing. `postern config show` prints the current values, without secrets, and `postern config "
-        "schema` prints a JSON Schema for editors.\n");
+        "`$XDG_CONFIG_HOME/postern/postern.json`. It may have comments (`//` and `/* */`) and a comma after the last "
+        "member. Unknown keys are errors. `${NAME}` and `${NAME:-default}` in string values are replaced from the "
+        "environment after parsing; a missing variable without a default is an error. `postern config check` reports "
+        "every error with its line and column, and everything else for which `serve` would refuse to start. With "
+        "`--offline`, it also runs on another host, where variables, programs and keys are missing. `postern config "
+        "show` prints the current values, without secrets, and `postern config schema` prints a JSON Schema for "
+        "editors.\n\n"
+        "A server may be written as for a client or for another gateway:\n\n"
+        "* `enabled` is the opposite of `disabled`; `servers` at the top is `mcpServers`.\n"
+        "* `uri`, `serverUrl` and `httpUrl` are `url`; `transport` and `transportType` are `type`, in any common "
+        "spelling such as `streamableHttp`. A URL whose path ends with `/sse` is HTTP+SSE unless `type` says "
+        "otherwise.\n"
+        "* `authorizationToken` is `auth` with the mode `static`; `envFile` is `env_file`; `${env:NAME}` is `${NAME}`; "
+        "numbers and `true` or `false` in `env` become text.\n"
+        "* `description`, `name`, `notes` and `source` are for people. Settings of clients, such as `autoApprove` and "
+        "`alwaysAllow`, have no effect; a note names them. Keys that would hide tools, such as `disabledTools`, are "
+        "errors: "
+        "use a profile or a policy.\n"
+        "* In a server's name, characters other than letters, digits, `.`, `_` and `-` become `_`; a note tells the "
+        "new "
+        "name.\n"
+        "* `timeout` is in seconds. A number above 3600 is refused, because it can only be milliseconds.\n");
     option_markdown(&config_options, &out);
     fputs(buf_text(&out), stdout);
     buf_release(&out);
@@ -146,7 +164,7 @@ const struct command config_command = {
     .summary = "Check or show the configuration, or print its schema",
     .details =
         "check   checks that serve would start with the file and that each server's program exists, or prints\n"
-        "        the first error and its position; does not open a port, so it can run beside a gateway\n"
+        "        every error with its position; does not open a port, so it can run beside a gateway\n"
         "show    prints every option with its current value; secrets are hidden\n"
         "diff    prints the changes that a reload from OLD to NEW would make; exit status 1 if NEW needs a restart\n"
         "schema  prints a JSON Schema for editors\n"

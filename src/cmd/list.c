@@ -1,7 +1,7 @@
 // Owns `postern tools`, `resources` and `prompts`: the items that servers offer, as a table or as JSON.
+#include "list.h"
 #include "base/mem.h"
 #include "base/scan.h"
-#include "cmd/base/client.h"
 #include "cmd/base/configuration.h"
 #include "cmd/base/fail.h"
 #include "cmd/base/output.h"
@@ -72,10 +72,10 @@ static bool login_somewhere(const struct config *config, const struct flags *fla
     return false;
 }
 
-static struct client *load(const struct config *config, const struct flags *flags, struct err *err)
+struct client *list_load(const struct config *config, const struct flags *flags, const char *server, struct err *err)
 {
     for (int tries = 0;; tries++) {
-        struct client_wanted wanted = {flags->tenant, flags->count ? flags->args[0] : NULL, false};
+        struct client_wanted wanted = {flags->tenant, server, false};
         struct client *client = client_new(config, &wanted, err);
         if (!client)
             return NULL;
@@ -110,11 +110,15 @@ static void put_items(struct listing *listing, const struct flags *flags, const 
 }
 
 // Most problems begin with the server's name.
-static int fail_server(const char *server, const char *problem)
+int list_fail(const struct client *client, size_t i)
 {
-    if (strncmp(problem, "server \"", strlen("server \"")) == 0)
-        return fail_with(EXIT_UNAVAILABLE, "%s", problem);
-    return fail_with(EXIT_UNAVAILABLE, "server \"%s\": %s", server, problem);
+    const char *server = upstream_server(client_upstream(client, i))->name;
+    const char *problem = upstream_problem(client_upstream(client, i));
+    bool named = strncmp(problem, "server \"", strlen("server \"")) == 0;
+    int code = named ? fail_with(EXIT_UNAVAILABLE, "%s", problem)
+                     : fail_with(EXIT_UNAVAILABLE, "server \"%s\": %s", server, problem);
+    output_stderr_of(server, client_stderr(client, i));
+    return code;
 }
 
 static int list(const struct flags *flags, const enum catalog_kind kinds[2], const char *title)
@@ -125,7 +129,7 @@ static int list(const struct flags *flags, const enum catalog_kind kinds[2], con
     struct config *config = configuration_for_client(flags, &code);
     if (!config)
         return code;
-    struct client *client = load(config, flags, &err);
+    struct client *client = list_load(config, flags, flags->count ? flags->args[0] : NULL, &err);
     if (!client) {
         config_unref(config);
         return fail_with_err(&err);
@@ -134,11 +138,8 @@ static int list(const struct flags *flags, const enum catalog_kind kinds[2], con
     listing.table.titles = listing.tenants ? titles : titles + 1;
     buf_put_char(&listing.json, '[');
     for (size_t i = 0; i < client_count(client); i++) {
-        const char *server = upstream_server(client_upstream(client, i))->name;
-        if (!source_loaded(client_source(client, i))) {
-            code = fail_server(server, upstream_problem(client_upstream(client, i)));
-            output_stderr_of(server, client_stderr(client, i));
-        }
+        if (!source_loaded(client_source(client, i)))
+            code = list_fail(client, i);
         put_items(&listing, flags, client, i, kinds);
     }
     buf_put_text(&listing.json, listing.json.len > 1 ? "\n]" : "]");

@@ -216,6 +216,7 @@ static struct config_chains *on_commit(void *arg, const struct config *next, str
     serve->next_chains = NULL;
     serve->config = config_ref(next);
     log_setup((enum log_level)next->log.level, (enum log_format)next->log.format);
+    config_log_notes(next);
     preflight_servers(next, warn_of_server, NULL);
     preflight_raise_descriptors(next);
     gate_apply(serve->gate, &(struct gate_change){next, serve->chains, serve->tokens, policies});
@@ -424,6 +425,7 @@ static int run(const struct flags *flags)
         return code;
     serve.path = config_path(flags->config);
     log_setup((enum log_level)serve.config->log.level, (enum log_format)serve.config->log.format);
+    config_log_notes(serve.config);
     preflight_servers(serve.config, warn_of_server, NULL);
     preflight_raise_descriptors(serve.config);
     notify_open();

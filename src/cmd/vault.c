@@ -99,7 +99,7 @@ static int open_place(struct place *place, const struct flags *flags)
     struct record_config records = {0};
     struct vault_config vault = {0};
     char *path = config_path(flags->config);
-    if (path && !(place->config = config_load(path, &err))) {
+    if (path && !(place->config = config_load(path, NULL, &err))) {
         free(path);
         return fail_with(EXIT_CONFIG, "%s", err.detail);
     }

@@ -39,7 +39,7 @@ void candidate_read(struct offload_job *job)
 {
     struct candidate *candidate = job->arg;
     candidate->fingerprint = candidate_fingerprint(candidate->path);
-    candidate->config = config_load(candidate->path, &candidate->err);
+    candidate->config = config_load(candidate->path, NULL, &candidate->err);
     if (candidate->config && !read_policies(candidate)) {
         struct err why = candidate->err;
         candidate_release(candidate);

@@ -3,10 +3,12 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "catalog/profile.h"
+#include "env_file.h"
 #include "loop/unix_socket.h"
 #include "servers.h"
 #include "tables.h"
 #include "tenants_d.h"
+#include "text_file.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -196,20 +198,15 @@ static bool check(void *object, const struct option_place *place, struct err *er
 
 const struct option_table config_options = {"postern.json", sizeof(struct config), rows, check};
 
-static struct config *parse(const json_t *tree, const struct option_place *place, struct err *err)
+struct config *config_parse(const json_t *tree, const char *file, struct err *err)
 {
     struct config *config = mem_new(struct config);
     config->refs = 1;
-    if (!option_parse(&config_options, tree, config, place, err)) {
+    if (!option_parse(&config_options, tree, config, &(struct option_place){.file = file, .path = ""}, err)) {
         config_unref(config);
         return NULL;
     }
     return config;
-}
-
-struct config *config_parse(const json_t *tree, const char *file, struct err *err)
-{
-    return parse(tree, &(struct option_place){.file = file, .path = ""}, err);
 }
 
 // Paths in the file are relative to the file; "-" is standard output.
@@ -222,11 +219,14 @@ static void resolve(const struct config *config, char **path)
     *path = full;
 }
 
-static bool check_trust(const struct config *config, struct option_items *items, const char *path, struct err *err)
+static bool read_files(const struct config *config, struct option_items *items, const char *path, struct err *err)
 {
     struct server *servers = items->at;
     struct err why;
     for (size_t i = 0; i < items->count; i++) {
+        resolve(config, &servers[i].env_file);
+        if (servers[i].env_file && !servers[i].disabled && !env_file_read(&servers[i], &why))
+            return err_set(err, ERR_CONFIG, "%s: /mcpServers/%s/env_file: %s", path, servers[i].name, why.detail);
         resolve(config, &servers[i].tls.ca_file);
         servers[i].auth.ca_file = servers[i].tls.ca_file;
         if (servers[i].tls.ca_file && !servers[i].disabled && !trust_check(servers[i].tls.ca_file, &why))
@@ -235,70 +235,116 @@ static bool check_trust(const struct config *config, struct option_items *items,
     return true;
 }
 
-// Checks that the certificate files that servers name can be used. Whether they vouch for a server shows when it
-// connects.
-static bool check_authorities(struct config *config, const char *path, struct err *err)
+// Reads the files of variables that servers name, and checks that their certificate files can be used. Whether these vouch for a
+// server shows when it connects.
+static bool read_server_files(struct config *config, const char *path, struct err *err)
 {
     struct config_tenant *tenants = config->tenants.at;
-    bool ok = check_trust(config, &config->servers, path, err);
+    bool ok = read_files(config, &config->servers, path, err);
     for (size_t i = 0; ok && i < config->tenants.count; i++)
-        ok = check_trust(config, &tenants[i].servers, path, err);
+        ok = read_files(config, &tenants[i].servers, path, err);
     return ok;
 }
 
 // A client starts the program in a folder of its choice, so the message about a missing file names the folder.
-static json_t *parse_file(const char *path, struct err *err)
+static bool exists(const char *path, struct err *err)
 {
     if (path[0] == '/' || access(path, F_OK) == 0)
-        return json_parse_file(path, err);
+        return true;
     int why = errno;
     char *here = getcwd(NULL, 0);
     const char *folder = !here ? "." : here[1] ? here : "";
     (void)err_set(err, ERR_CONFIG, "%s/%s: %s", folder, path, strerror(why));
     free(here);
-    return NULL;
+    return false;
 }
 
-static struct config *load(const struct option_place *place, struct err *err)
+static void resolve_paths(struct config *config)
 {
-    const char *path = place->file;
+    resolve(config, &config->audit.path);
+    resolve(config, &config->audit.jsonl);
+    resolve(config, &config->store.path);
+    if (config->catalogue.path && *config->catalogue.path)
+        resolve(config, &config->catalogue.path);
+    resolve(config, &config->store.seed);
+    if (!vault_ring_is_descriptor(&config->vault))
+        resolve(config, &config->vault.key_file);
+}
+
+// Adds the tenants of tenants.d, and makes the checks that need them.
+static bool complete(struct config *config, const struct option_place *place, struct err *err)
+{
     bool literal = place->literal;
-    json_t *tree = parse_file(path, err);
-    if (!tree)
-        return NULL;
-    struct config *config = parse(tree, place, err);
-    json_decref(tree);
-    if (!config)
-        return NULL;
-    const char *slash = strrchr(path, '/');
-    if (slash)
-        config->folder = mem_copy(path, (size_t)(slash - path));
-    if (!literal) {
-        resolve(config, &config->audit.path);
-        resolve(config, &config->audit.jsonl);
-        resolve(config, &config->store.path);
-        if (config->catalogue.path && *config->catalogue.path)
-            resolve(config, &config->catalogue.path);
-        resolve(config, &config->store.seed);
-        if (!vault_ring_is_descriptor(&config->vault))
-            resolve(config, &config->vault.key_file);
-    }
     char *folder = config_file(config, "tenants.d");
     size_t first = config->tenants.count;
-    struct option_place beside = {folder, "", literal, place->unset};
+    struct option_place beside = *place;
+    beside.file = folder;
     bool ok = tenants_d_read(&config->tenants, &config_tenant_options, &beside, err) &&
               config_limits_check_tenants(config, first, NULL, folder, err) &&
-              (literal || config_servers_check_tenants(config, first, folder, path, err));
+              (literal || config_servers_check_tenants(config, first, folder, place->file, err));
     free(folder);
-    if (ok && (literal || place->unset || check_authorities(config, path, err)))
-        return config;
-    config_unref(config);
-    return NULL;
+    return ok && (literal || place->unset || read_server_files(config, place->file, err));
 }
 
-struct config *config_load(const char *path, struct err *err)
+static struct config *read_main(struct text_file *file, const struct option_place *place, struct err *err)
 {
-    return load(&(struct option_place){.file = path, .path = ""}, err);
+    const char *slash = strrchr(file->path, '/');
+    if (!exists(file->path, err))
+        return NULL;
+    struct config *config = mem_new(struct config);
+    config->refs = 1;
+    if (!text_file_read(file, &config_options, config, place, err)) {
+        config_unref(config);
+        return NULL;
+    }
+    if (slash)
+        config->folder = mem_copy(file->path, (size_t)(slash - file->path));
+    if (!place->literal)
+        resolve_paths(config);
+    return config;
+}
+
+// The error has the first problem, and says whether there are more.
+static bool conclude(const struct option_problems *problems, struct err *err)
+{
+    enum err_code code = err->code ? err->code : ERR_CONFIG;
+    struct span first = buf_span(&problems->lines);
+    const char *end = memchr(first.at, '\n', first.len);
+    first.len = (size_t)(end - first.at);
+    if (problems->count == 1)
+        return err_set(err, code, "%.*s", SPAN_ARG(first));
+    return err_set(err, code, "%.*s (and %zu more; `postern config check` prints all)", SPAN_ARG(first),
+                   problems->count - 1);
+}
+
+// All problems of the file are reported; those of tenants.d only if the file itself is valid.
+static struct config *load(const struct option_place *place, struct err *err)
+{
+    struct text_file file = {.path = place->file};
+    struct option_problems own = {0}, *problems = place->problems ? place->problems : &own;
+    struct buf notes = {0};
+    struct option_place inside = *place;
+    inside.problems = problems;
+    inside.notes = &notes;
+    *err = (struct err){0};
+    struct config *config = read_main(&file, &inside, err);
+    bool ok = config && complete(config, &inside, err);
+    text_file_close(&file, problems, err);
+    if (!ok) {
+        (void)conclude(problems, err);
+        config_unref(config);
+        config = NULL;
+    } else {
+        config->notes = buf_take(&notes, NULL);
+    }
+    buf_release(&notes);
+    buf_release(&own.lines);
+    return config;
+}
+
+struct config *config_load(const char *path, struct option_problems *problems, struct err *err)
+{
+    return load(&(struct option_place){.file = path, .path = "", .problems = problems}, err);
 }
 
 struct config *config_load_literal(const char *path, struct err *err)
@@ -306,9 +352,19 @@ struct config *config_load_literal(const char *path, struct err *err)
     return load(&(struct option_place){.file = path, .path = "", .literal = true}, err);
 }
 
-struct config *config_load_offline(const char *path, struct option_unset *unset, struct err *err)
+struct config *config_load_offline(const char *path, struct option_unset *unset, struct option_problems *problems,
+                                   struct err *err)
 {
-    return load(&(struct option_place){.file = path, .path = "", .unset = unset}, err);
+    return load(&(struct option_place){.file = path, .path = "", .unset = unset, .problems = problems}, err);
+}
+
+void config_log_notes(const struct config *config)
+{
+    for (const char *line = config->notes ? config->notes : "", *end; (end = strchr(line, '\n')); line = end + 1) {
+        char *note = mem_copy(line, (size_t)(end - line));
+        log_info("note on the configuration", LOG_STR("detail", note));
+        free(note);
+    }
 }
 
 bool config_audited(const struct config *config)
@@ -341,6 +397,7 @@ void config_unref(const struct config *config)
         return;
     option_release(&config_options, mine);
     free(mine->folder);
+    free(mine->notes);
     free(mine);
 }
 

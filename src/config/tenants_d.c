@@ -6,6 +6,7 @@
 #include "tenants_d.h"
 #include "base/mem.h"
 #include "config/config.h"
+#include "text_file.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -39,15 +40,27 @@ static struct config_tenant *append(struct option_items *tenants, const char *na
     return tenant;
 }
 
-static bool read_file(struct option_items *tenants, const struct option_table *options,
-                      const struct option_place *place, const char *name, struct err *err)
+static bool read_tenant(struct text_file *file, struct option_items *tenants, const struct option_table *options,
+                        const struct option_place *place, const char *name, struct err *err)
 {
     if (find(tenants, name))
         return err_set(err, ERR_CONFIG, "%s: /: tenant \"%s\" is in the configuration already, at /tenants/%s",
-                       place->file, name, name);
-    json_t *tree = json_parse_file(place->file, err);
-    bool ok = tree && option_parse(options, tree, append(tenants, name), place, err);
-    json_decref(tree);
+                       file->path, name, name);
+    return text_file_read(file, options, append(tenants, name), place, err);
+}
+
+static bool read_file(struct option_items *tenants, const struct option_table *options,
+                      const struct option_place *place, const char *entry, struct err *err)
+{
+    struct buf path = {0};
+    buf_printf(&path, "%s/%s", place->file, entry);
+    struct text_file file = {.path = buf_text(&path)};
+    char *name = mem_copy(entry, strlen(entry) - strlen(SUFFIX));
+    bool ok = read_tenant(&file, tenants, options, place, name, err);
+    text_file_close(&file, place->problems, err);
+    *err = (struct err){0};
+    free(name);
+    buf_release(&path);
     return ok;
 }
 
@@ -60,13 +73,7 @@ bool tenants_d_read(struct option_items *tenants, const struct option_table *opt
         return errno == ENOENT || err_set(err, ERR_CONFIG, "%s: %s", place->file, strerror(errno));
     bool ok = true;
     for (int i = 0; i < count; i++) {
-        struct buf path = {0};
-        buf_printf(&path, "%s/%s", place->file, files[i]->d_name);
-        char *name = mem_copy(files[i]->d_name, strlen(files[i]->d_name) - strlen(SUFFIX));
-        struct option_place inside = {buf_text(&path), place->path, place->literal, place->unset};
-        ok = ok && read_file(tenants, options, &inside, name, err);
-        free(name);
-        buf_release(&path);
+        ok = read_file(tenants, options, place, files[i]->d_name, err) && ok;
         free(files[i]);
     }
     free(files);

@@ -42,7 +42,17 @@ static const struct option rows[] = {
      .offset = AT(env),
      .secret = true,
      .help = "Environment of the program. From the gateway's environment, the program inherits only PATH, HOME, USER, "
-             "LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR and TERM."},
+             "LOGNAME, SHELL, LANG, LC_ALL, TZ, TMPDIR and TERM, and those in `inherit_env`."},
+    {.name = "env_file",
+     .type = OPTION_STRING,
+     .offset = AT(env_file),
+     .help = "File with lines NAME=VALUE that are added to `env`, relative to the configuration file. It is read when "
+             "the configuration is loaded. A name that `env` has is not changed."},
+    {.name = "inherit_env",
+     .type = OPTION_STRINGS,
+     .offset = AT(inherit_env),
+     .help = "More variables that the program inherits from the gateway's environment, by name, such as HTTPS_PROXY, "
+             "NODE_EXTRA_CA_CERTS or PYTHONPATH."},
     {.name = "cwd", .type = OPTION_STRING, .offset = AT(cwd), .help = "Working directory of the program."},
     {.name = "framing",
      .type = OPTION_ENUM,
@@ -241,6 +251,9 @@ static bool check(void *object, const struct option_place *place, struct err *er
     if ((server->type == SERVER_STDIO) != stdio)
         return err_set(err, ERR_CONFIG, "%s: %s/type: \"%s\" needs a \"%s\"", place->file, place->path,
                        types[server->type], stdio ? "url" : "command");
+    if (!stdio && (server->env_file || server->inherit_env))
+        return err_set(err, ERR_CONFIG, "%s: %s/%s: applies only to a server with a \"command\"", place->file,
+                       place->path, server->env_file ? "env_file" : "inherit_env");
     if (stdio && server->auth.mode != ACCESS_NONE)
         return err_set(err, ERR_CONFIG, "%s: %s/auth: applies only to a server with a \"url\"; a command gets \"env\"",
                        place->file, place->path);

@@ -408,18 +408,37 @@ static void on_exit_told(void *arg, const char *how)
         read_slice(wire);
 }
 
+// Values are secrets: growing the buffer would leave copies.
+static char *make_variable(const char *name, const char *value)
+{
+    struct buf pair = {0};
+    buf_reserve(&pair, strlen(name) + strlen(value) + 2);
+    buf_put_text(&pair, name);
+    buf_put_char(&pair, '=');
+    buf_put_text(&pair, value);
+    return buf_take(&pair, NULL);
+}
+
+static bool is_given(const struct server *server, const char *name)
+{
+    for (size_t i = 0; i < server->env.count; i++)
+        if (strcmp(server->env.at[i].name, name) == 0)
+            return true;
+    return false;
+}
+
 static const char **make_env(const struct server *server)
 {
-    const char **env = mem_alloc((server->env.count + 1) * sizeof *env);
-    for (size_t i = 0; i < server->env.count; i++) {
-        struct buf pair = {0};
-        const char *name = server->env.at[i].name, *value = server->env.at[i].value;
-        buf_reserve(&pair,
-                    strlen(name) + strlen(value) + 1);  // values are secrets: growing the buffer would leave copies
-        buf_put_text(&pair, name);
-        buf_put_char(&pair, '=');
-        buf_put_text(&pair, value);
-        env[i] = buf_take(&pair, NULL);
+    size_t count = server->env.count;
+    for (char *const *name = server->inherit_env; name && *name; name++)
+        count++;
+    const char **env = mem_alloc((count + 1) * sizeof *env);
+    for (count = 0; count < server->env.count; count++)
+        env[count] = make_variable(server->env.at[count].name, server->env.at[count].value);
+    for (char *const *name = server->inherit_env; name && *name; name++) {
+        const char *value = getenv(*name);
+        if (value && !is_given(server, *name))
+            env[count++] = make_variable(*name, value);
     }
     return env;
 }

@@ -17,7 +17,7 @@ struct flag {
     const char *help;
 };
 
-enum { FLAG_MANY = 16 };
+enum { FLAG_MANY = 16, FLAG_ARGS = 64 };
 
 struct command;
 
@@ -27,13 +27,13 @@ struct flags {
     const char *caller_tokens;
     const char *file, *subject, *role[FLAG_MANY + 1], *tenant, *expires, *overlap, *description;
     const char *policy, *server, *tool, *resource, *template, *prompt, *arguments;
-    const char *inventory, *inventory_before;
+    const char *inventory, *inventory_before, *save;
     const char *since, *until, *limit;
     const char *callback_host, *callback_port, *timeout, *issuer, *finish, *redirect, *browser_cmd;
     bool defaults, device, token_stdin, no_browser, headless, interactive, reregister, verbose, all, purge;
     bool direct, start, force, paste_code, man, registration, offline;
     bool stdio, replace, json, help, markdown, show_args, check, fail_on_new_access, denied, follow;
-    const char *args[8];
+    const char *args[FLAG_ARGS];
     int count;
     const struct command *const *commands;  // the table, for commands that describe it; NULL at its end
 };

@@ -33,10 +33,10 @@ static struct config *of_url(const char *url, const struct secret *token, struct
     return config;
 }
 
-static struct config *load_offline(const char *path, struct err *err)
+static struct config *load_offline(const char *path, struct option_problems *problems, struct err *err)
 {
     struct option_unset unset = {0};
-    struct config *config = config_load_offline(path, &unset, err);
+    struct config *config = config_load_offline(path, &unset, problems, err);
     for (char *name = buf_text(&unset.names), *end; config && (end = strchr(name, '\n')); name = end + 1)
         fprintf(stderr, "postern: note: %.*s is not set; options that depend on its value are not checked\n",
                 (int)(end - name), name);
@@ -55,21 +55,29 @@ static int no_config(void)
     return code;
 }
 
+static struct config *load_file(const struct flags *flags, int *exit_code)
+{
+    struct err err = {0};
+    struct option_problems problems = {0};
+    char *path = config_path(flags->config);
+    if (!path) {
+        *exit_code = no_config();
+        return NULL;
+    }
+    struct config *config = flags->offline ? load_offline(path, &problems, &err) : config_load(path, &problems, &err);
+    for (char *line = buf_text(&problems.lines), *end; !config && (end = strchr(line, '\n')); line = end + 1)
+        *exit_code = fail_with(EXIT_CONFIG, "%.*s", (int)(end - line), line);
+    buf_release(&problems.lines);
+    free(path);
+    return config;
+}
+
 struct config *configuration_load(const struct flags *flags, int *exit_code)
 {
     struct err err = {0};
-    struct config *config = NULL;
-    if (flags->url) {
-        config = of_url(flags->url, NULL, &err);
-    } else {
-        char *path = config_path(flags->config);
-        if (!path) {
-            *exit_code = no_config();
-            return NULL;
-        }
-        config = flags->offline ? load_offline(path, &err) : config_load(path, &err);
-        free(path);
-    }
+    if (!flags->url)
+        return load_file(flags, exit_code);
+    struct config *config = of_url(flags->url, NULL, &err);
     if (!config)
         *exit_code = fail_with(EXIT_CONFIG, "%s", err.detail);
     return config;

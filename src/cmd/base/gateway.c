@@ -24,7 +24,7 @@ static struct config *read_configuration(const struct flags *flags, struct err *
 {
     struct option_unset unset = {0};
     char *path = config_path(flags->config);
-    struct config *config = path ? config_load_offline(path, &unset, err) : NULL;
+    struct config *config = path ? config_load_offline(path, &unset, NULL, err) : NULL;
     buf_release(&unset.names);
     free(path);
     return config;

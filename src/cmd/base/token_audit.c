@@ -12,7 +12,7 @@
 static struct config *load(const struct flags *flags, struct err *err)
 {
     char *path = config_path(flags->config);
-    struct config *config = path ? config_load(path, err) : NULL;
+    struct config *config = path ? config_load(path, NULL, err) : NULL;
     free(path);
     return config;
 }

@@ -9,7 +9,7 @@ import { commandLine, EXIT, quote } from '../command-line.mjs';
 import { binary, startGateway, stdioServer, temporaryDirectory } from '../gateway.mjs';
 
 const { OK, NEGATIVE, USAGE, CONFIG, UNAVAILABLE } = EXIT;
-const COMMANDS = ['serve', 'tools', 'resources', 'prompts', 'call', 'read', 'prompt', 'servers', 'status', 'logs', 'reload', 'restart', 'disable', 'enable', 'config', 'token', 'policy', 'audit', 'login', 'logout',
+const COMMANDS = ['serve', 'tools', 'resources', 'prompts', 'info', 'call', 'read', 'prompt', 'servers', 'status', 'logs', 'reload', 'restart', 'disable', 'enable', 'config', 'token', 'policy', 'audit', 'login', 'logout',
     'connections', 'doctor', 'vault', 'version', 'help', 'completion'];
 
 const root = fileURLToPath(new URL('../../..', import.meta.url));
@@ -334,7 +334,7 @@ describe('call', () => {
         const raw = '{"content":[],"structuredContent":{"n":1.00,"big":12345678901234567890}}';
         assert.equal((await run(call('other', 'reply', JSON.stringify({ raw })))).stdout, `${raw}\n`);
     });
-    for (const [given, why] of [['{"message":', /: byte \d+/], ['hello', /: byte \d+/], ['{"a":1,"a":2}', /duplicate/], ['[1]', /object, such as .*'\n$/], ['', /object/]]) {
+    for (const [given, why] of [['{"message":', /: byte \d+/], ['hello', /^postern: "hello": /], ['{"a":1,"a":2}', /duplicate/], ['[1]', /object such as .*name=value\n$/], ['', /object/]]) {
         test(`arguments that are not a JSON object are an error with the reason: ${given}`, async () => {
             await fails(call('demo', 'echo', given), USAGE, /^postern: (?!.*must.*must).*must be a JSON object/);
             await fails(call('demo', 'echo', given), USAGE, why);

@@ -66,7 +66,7 @@ const mistakes = {
     'a string for a server': [{ mcpServers: { a: 'postern-demo' } }, ' /mcpServers/a: must be an object'],
     'a string for arguments': [server({ args: '--verbose' }), ' /mcpServers/a/args: must be an array of strings'],
     'a number among arguments': [server({ args: ['--port', 80] }), ' /mcpServers/a/args', 'strings'],
-    'a number in the environment': [server({ env: { PORT: 80 } }), ' /mcpServers/a/env', 'strings'],
+    'an array in the environment': [server({ env: { PORTS: [80] } }), ' /mcpServers/a/env', 'strings'],
     'a word that is not among the choices': [{ log: { level: 'loud' } }, ' /log/level: must be one of "debug", "info", "warn", "error", "off"'],
     'an array at the top': ['[]', 'must be an object'],
     'a number below the minimum': [{ limits: { page_size: 0 } }, ' /limits/page_size: must be between 1 and 100000'],
@@ -86,7 +86,9 @@ const mistakes = {
     'a type that does not fit the command': [server({ type: 'sse' }), ' /mcpServers/a/type: "sse" needs a "url"'],
     'a url of another scheme': [{ mcpServers: { a: { url: 'ftp://127.0.0.1/mcp' } } }, ' /mcpServers/a/url: must be an absolute http:// or https:// URL'],
     'a relative url': [{ mcpServers: { a: { url: '/mcp' } } }, ' /mcpServers/a/url: must be an absolute http:// or https:// URL'],
-    'a name with a space': [{ mcpServers: { 'a b': demo } }, ' /mcpServers/a b: ', 'letters, digits'],
+    'a name that would be the same as another one': [{ mcpServers: { 'a b': demo, a_b: demo } }, ' /mcpServers/a b: ', 'callers would see this server as "a_b"'],
+    'milliseconds as a timeout': [server({ timeout: 30000 }), ' /mcpServers/a/timeout: 30000 would be seconds', '"30000ms" or 30'],
+    'hidden tools of a client': [server({ disabledTools: ['x'] }), ' /mcpServers/a/disabledTools: unknown key'],
     'an empty name': [{ mcpServers: { '': demo } }, ' /mcpServers/: ', '1 to 48'],
     'a bad prefix': [server({ prefix: 'a/b' }), ' /mcpServers/a/prefix: ', 'letters, digits'],
     'a repeated prefix': [{ mcpServers: { a: demo, b: { ...demo, prefix: 'a' } } }, ' /mcpServers/b/prefix: "a" is used by "a" already'],
@@ -158,7 +160,8 @@ const mistakes = {
     'a text that is not JSON': ['mcpServers:\n  a: x\n', ':1:'],
     'a truncated JSON text': ['{"mcpServers": {\n', ':2:'],
     'a text after the end': ['{"mcpServers": {}} {}', ':1:'],
-    'a comment': ['{\n// servers\n"mcpServers": {}}', ':2:'],
+    'a comment that does not end': ['{\n/* servers\n"mcpServers": {}}', ':2:'],
+    'two commas': ['{"mcpServers": {},,}', ':1:19:'],
     'an empty file': ['', ':1:']
 };
 
@@ -195,6 +198,9 @@ describe('configurations that config check accepts', () => {
         'a duration or size in each form': { timeouts: { list: 1.5, heartbeat: '1m', retry: '2 s', ask: '1h' }, limits: { max_body: 4096, max_message: '1MiB', stream_buffer: '64 KB' } },
         'a reference to its schema': { $schema: './postern.schema.json', mcpServers: {} },
         'a server without prefix': server({ prefix: false }),
+        'a comment and a comma at the end': '{ // the servers\n"mcpServers": {/* none */},\n}',
+        'a number in the environment': server({ env: { PORT: 80 } }),
+        'a server as a client has it': { servers: { a: { type: 'streamableHttp', serverUrl: 'http://127.0.0.1:1/mcp', enabled: true, description: 'x' } } },
         'the type streamable-http': { mcpServers: { a: { type: 'streamable-http', url: 'http://127.0.0.1:1/mcp' } } }
     };
     for (const [name, config] of Object.entries(right)) {
@@ -204,6 +210,17 @@ describe('configurations that config check accepts', () => {
             assert.ok(stdout.startsWith(`${file}: ok`), stdout);
         });
     }
+    test('every problem is reported with its line and column, in their order', async () => {
+        const text = '{ // servers\n  "mcpServers": {\n    "a": { "comand": "x" },\n    "b": { "url": "http://127.0.0.1:1/", "timeout": 60000 }\n  },\n  "prefx": true\n}\n';
+        const { status, stderr } = await run(text);
+        assert.equal(status, 3);
+        assert.deepEqual(stderr.split('\n').map(line => /postern\.json:(\d+:\d+): (\S+): /.exec(line)?.slice(1)), [['3:12', '/mcpServers/a/comand'], ['4:42', '/mcpServers/b/timeout'], ['6:3', '/prefx'], undefined]);
+    });
+    test('settings of clients and changed names are noted', async () => {
+        const { status, stdout, stderr } = await run({ mcpServers: { 'My Server': { ...demo, autoApprove: ['x'] }, b: { ...demo, alwaysAllow: [], autoApprove: [] } } });
+        assert.deepEqual([status, stdout], [0, `${file}: ok, 2 servers\n`]);
+        assert.equal(stderr, 'postern: note: server "My Server" is called "My_Server" here, in names of tools and in policies\npostern: note: autoApprove, alwaysAllow: settings for clients, without effect in a gateway\n');
+    });
     test('a variable that is set is accepted', async () => {
         const { status, stderr } = await run(server({ env: { TOKEN: '${SECRET_TOKEN}' } }), ['config', 'check'], { SECRET_TOKEN: 'x' });
         assert.deepEqual([status, stderr], [0, '']);
@@ -316,7 +333,12 @@ describe('config check --offline', () => {
             ['LISTEN', 'PUBLIC_URL', 'PROXY_SECRET', 'SECRET_TOKEN', 'B_URL'].map(name => `note: ${name} is not set`)
         );
     });
-    test('the same configuration is refused without --offline', async () => refused(await run(production), 'LISTEN is not set'));
+    test('the same configuration is refused without --offline, and every variable is named', async () => {
+        const { status, stderr } = await run(production);
+        assert.equal(status, 3);
+        assert.deepEqual(stderr.match(/\w+ is not set/g), ['LISTEN', 'PUBLIC_URL', 'PROXY_SECRET', 'SECRET_TOKEN', 'B_URL'].map(name => `${name} is not set`));
+        assert.match(stderr, /^(postern: .*postern\.json:1:\d+: \/.*\n){5}$/);
+    });
     const wrong = {
         'an unknown key': [{ mcpServers: { a: { ...demo, env: { T: '${SECRET_TOKEN}' }, comand: 'x' } } }, '/mcpServers/a/comand: unknown key'],
         'a broken policy': [bearer({ policy: 'missing.json' }), 'missing.json'],

@@ -337,7 +337,7 @@ describe('several tenants, one of them in tenants.d', () => {
         for (const args of [['serve'], ['config', 'check'], ['config', 'show']]) {
             const { status, stderr } = spawnSync(binary, [...args, '--config', config], { encoding: 'utf8', timeout: 10_000 });
             assert.equal(status, 3);
-            assert.equal(stderr, `postern: ${folder}/tenants.d/acme.json: /profile: unknown key; did you mean "profiles"?\n`);
+            assert.equal(stderr, `postern: ${folder}/tenants.d/acme.json:1:18: /profile: unknown key; did you mean "profiles"?\n`);
         }
         writeFileSync(join(folder, 'tenants.d/acme.json'), JSON.stringify({ mcpServers: {}, profiles: { dev: {} } }));
         const run = (...args) => execFileSync(binary, ['config', ...args, '--config', config], { encoding: 'utf8' });

@@ -113,27 +113,39 @@ test('calls are answered by the old policy while a large one is reloaded', { tim
             const body = { jsonrpc: '2.0', id, method: 'tools/call', params: { name: 'demo__now', arguments: {} } };
             return reply(await send(gateway.url, { headers, body })).error?.data.rule;
         };
-        assert.equal(await rejectedBy(0), 'no-now');
-        const seen = gateway.log().length;
-        writeFileSync(`${file}.new`, JSON.stringify(large()));
-        renameSync(`${file}.new`, file);
-        const began = Date.now();
-        gateway.child.kill('SIGHUP');
-        let calls = 0;
-        let longest = 0;
-        while (!/policy loaded|policy not reloaded/.test(gateway.log().slice(seen))) {
-            const before = Date.now();
-            const by = await rejectedBy(++calls);
-            if (by !== 'no-now') break; // the large policy is in force
-            longest = Math.max(longest, Date.now() - before);
+        const put = next => {
+            const seen = gateway.log().length;
+            writeFileSync(`${file}.new`, JSON.stringify(next));
+            renameSync(`${file}.new`, file);
+            gateway.child.kill('SIGHUP');
+            return () => /policy (not re)?loaded/.exec(gateway.log().slice(seen))?.[0];
+        };
+        const measure = async () => {
+            const outcome = put(large());
+            const began = Date.now();
+            let calls = 0;
+            let longest = 0;
+            while (!outcome()) {
+                const before = Date.now();
+                const by = await rejectedBy(++calls);
+                if (by !== 'no-now') break; // the large policy is in force
+                longest = Math.max(longest, Date.now() - before);
+            }
+            assert.equal(await until(outcome, 60_000, 'the reload'), 'policy loaded');
+            return { calls, longest, took: Date.now() - began };
+        };
+        // A gateway that loads the policy on its loop passes never; one on a busy machine may need another attempt.
+        let seen;
+        for (let attempt = 0; attempt < 5; attempt++) {
+            assert.equal(await rejectedBy(0), 'no-now');
+            seen = await measure();
+            console.log(`# the reload took ${seen.took} ms; ${seen.calls} calls meanwhile, the longest took ${seen.longest} ms`);
+            if (seen.calls >= 10 && seen.longest < seen.took / 2) break;
+            await until(put(policy(false)), 60_000, 'the small policy');
         }
-        await until(() => /policy loaded|policy not reloaded/.test(gateway.log().slice(seen)), 10_000, 'the reload');
-        const took = Date.now() - began;
-        assert.match(gateway.log().slice(seen), /policy loaded/);
-        console.log(`# the reload took ${took} ms; ${calls} calls meanwhile, the longest took ${longest} ms`);
-        assert.ok(calls >= 10, `${calls} calls in ${took} ms`);
-        assert.ok(longest < took / 2, `a call took ${longest} ms of the ${took} ms`);
-        assert.equal(await rejectedBy(++calls), 'default');
+        assert.ok(seen.calls >= 10, `${seen.calls} calls in ${seen.took} ms`);
+        assert.ok(seen.longest < seen.took / 2, `a call took ${seen.longest} ms of the ${seen.took} ms`);
+        assert.equal(await rejectedBy(1), 'default');
     } finally {
         await gateway.stop();
         folder.remove();

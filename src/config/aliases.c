@@ -1,0 +1,296 @@
+// Owns the keys that other programs use for a server, as one table.
+//
+// The table is applied to the tree before its rows are parsed, so that no other code knows these keys. A key that would limit what
+// callers may do (`disabledTools`, `excludeTools`) is not in it: it stays an unknown key, because ignoring it would offer more than
+// its author wanted.
+#include "aliases.h"
+#include "base/scan.h"
+#include <ctype.h>
+#include <stdlib.h>
+#include <strings.h>
+
+#define NAME_MAX_BYTES 48
+#define SECONDS_MAX 3600  // a larger number of seconds as `timeout` is taken for milliseconds
+
+struct work {
+    const struct option_place *place;
+    struct buf unused;  // keys of clients, separated by ", "
+    const char *path;   // of the server
+};
+
+struct alias {
+    const char *theirs;
+    const char *ours;                                                          // NULL: the key has no effect
+    bool (*change)(const struct work *work, json_t **value, struct err *err);  // NULL: the value stays
+    bool remark;                                                               // for people, so not reported
+};
+
+static bool refuse(const struct work *work, const char *key, const char *why, struct err *err)
+{
+    return err_set(err, ERR_CONFIG, "%s: %s/%s: %s", work->place->file, work->path, key, why);
+}
+
+// ---- values ---------------------------------------------------------------------------------
+
+static bool negate(const struct work *work, json_t **value, struct err *err)
+{
+    if (!json_is_boolean(*value))
+        return refuse(work, "enabled", "must be true or false", err);
+    *value = json_boolean(!json_is_true(*value));
+    return true;
+}
+
+static bool same_word(const char *a, const char *b)
+{
+    for (;; a++, b++) {
+        while (*a == '-' || *a == '_')
+            a++;
+        if (tolower((unsigned char)*a) != *b)
+            return false;
+        if (!*b)
+            return true;
+    }
+}
+
+// Other spellings of the transports. An unknown word stays, for the row of `type` to refuse it.
+static bool spell_type(const struct work *work, json_t **value, struct err *err)
+{
+    static const char *const words[][2] = {
+        {"streamablehttp", "http"}, {"streamable", "http"}, {"http", "http"},   {"sse", "sse"},
+        {"httpsse", "sse"},         {"stdio", "stdio"},     {"local", "stdio"}, {"remote", "auto"}};
+    const char *word = json_string_value(*value);
+    (void)work;
+    (void)err;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (word && same_word(word, words[i][0])) {
+            *value = json_string(words[i][1]);
+            return true;
+        }
+    json_incref(*value);
+    return true;
+}
+
+static bool take_token(const struct work *work, json_t **value, struct err *err)
+{
+    const char *token = json_string_value(*value);
+    if (!token || !*token)
+        return refuse(work, "authorizationToken", "must be a token, with or without \"Bearer \" before it", err);
+    if (strncasecmp(token, "Bearer ", 7) == 0)
+        token += 7;
+    *value = json_pack("{s:s,s:s}", "mode", "static", "token", token);
+    return true;
+}
+
+static const struct alias aliases[] = {
+    {"enabled", "disabled", negate, false},
+    {"type", "type", spell_type, false},
+    {"transport", "type", spell_type, false},
+    {"transportType", "type", spell_type, false},
+    {"uri", "url", NULL, false},
+    {"serverUrl", "url", NULL, false},
+    {"httpUrl", "url", NULL, false},
+    {"envFile", "env_file", NULL, false},
+    {"authorizationToken", "auth", take_token, false},
+    {"description", NULL, NULL, true},
+    {"notes", NULL, NULL, true},
+    {"source", NULL, NULL, true},
+    {"name", NULL, NULL, true},
+    {"alwaysAllow", NULL, NULL, false},
+    {"autoApprove", NULL, NULL, false},
+    {"autoStart", NULL, NULL, false},
+    {"fromGalleryId", NULL, NULL, false},
+    {"gallery", NULL, NULL, false},
+    {"icon", NULL, NULL, false},
+    {"iconPath", NULL, NULL, false},
+    {"trust", NULL, NULL, false},
+};
+
+// ---- one server -----------------------------------------------------------------------------
+
+static void note_unused(struct work *work, const char *key)
+{
+    struct buf *unused = &work->unused;
+    size_t len = strlen(key);
+    for (const char *at = buf_text(unused); (at = strstr(at, key)); at += len)
+        if (at[len] == ',' || !at[len])
+            return;
+    buf_printf(unused, "%s%s", unused->len ? ", " : "", key);
+}
+
+static bool apply(struct work *work, json_t *server, const struct alias *alias, struct err *err)
+{
+    json_t *value = json_object_get(server, alias->theirs);
+    if (!value)
+        return true;
+    bool renamed = !alias->ours || strcmp(alias->theirs, alias->ours) != 0;
+    if (!alias->ours) {
+        if (!alias->remark)
+            note_unused(work, alias->theirs);
+        return json_object_del(server, alias->theirs) == 0;
+    }
+    if (renamed && json_object_get(server, alias->ours)) {
+        struct buf why = {0};
+        buf_printf(&why, "the same as \"%s\", which is given too; remove one of them", alias->ours);
+        (void)refuse(work, alias->theirs, buf_text(&why), err);
+        buf_release(&why);
+        return false;
+    }
+    json_t *changed = value;
+    if (!alias->change)
+        json_incref(changed);
+    else if (!alias->change(work, &changed, err))
+        return false;
+    if (renamed)
+        json_object_del(server, alias->theirs);
+    return json_object_set_new(server, alias->ours, changed) == 0;
+}
+
+// Numbers and words of JSON become the text that a program finds in its environment.
+static void spell_env(json_t *env)
+{
+    const char *name;
+    json_t *value;
+    void *next;
+    json_object_foreach_safe(env, next, name, value) {
+        char *text = json_is_number(value) || json_is_boolean(value) ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+        if (text)
+            json_object_set_new(env, name, json_string(text));
+        free(text);
+    }
+}
+
+static bool check_timeout(struct work *work, const json_t *timeout, struct err *err)
+{
+    double seconds = json_number_value(timeout);
+    if (!json_is_number(timeout) || seconds <= SECONDS_MAX)
+        return true;
+    struct buf why = {0};
+    buf_printf(&why, "%.0f would be seconds; for milliseconds write \"%.0fms\" or %g, for seconds \"%.0fs\"", seconds,
+               seconds, seconds / 1000, seconds);
+    (void)refuse(work, "timeout", buf_text(&why), err);
+    buf_release(&why);
+    return false;
+}
+
+static bool ends_with_sse(const char *url)
+{
+    size_t len = url ? strcspn(url, "?#") : 0;
+    return len > 4 && strncmp(url + len - 4, "/sse", 4) == 0;
+}
+
+// Removes a key with a problem. Whether to go on.
+static bool drop(const struct work *work, json_t *server, const char *key, struct err *err)
+{
+    json_object_del(server, key);
+    return option_note_problem(work->place, err);
+}
+
+static bool adapt(struct work *work, json_t *server, struct err *err)
+{
+    bool ok = true;
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (!apply(work, server, &aliases[i], err)) {
+            ok = false;
+            if (!drop(work, server, aliases[i].theirs, err))
+                return false;
+        }
+    if (!json_object_get(server, "type") && ends_with_sse(json_string_value(json_object_get(server, "url"))))
+        json_object_set_new(server, "type", json_string("sse"));
+    spell_env(json_object_get(server, "env"));
+    if (!check_timeout(work, json_object_get(server, "timeout"), err)) {
+        ok = false;
+        (void)drop(work, server, "timeout", err);
+    }
+    return ok;
+}
+
+// ---- names ----------------------------------------------------------------------------------
+
+// The name as a prefix of tools: other characters become '_'.
+static char *usable_name(const char *name)
+{
+    struct buf out = {0};
+    for (const char *c = name; *c && out.len < NAME_MAX_BYTES; c++)
+        if (((unsigned char)*c & 0xC0) != 0x80)  // once for each character
+            buf_put_char(&out, isalnum((unsigned char)*c) || strchr("._-", *c) ? *c : '_');
+    return buf_take(&out, NULL);
+}
+
+static void note_name(const struct work *work, const char *name, const char *usable)
+{
+    struct buf *notes = work->place->notes;
+    if (!notes)
+        return;
+    buf_put_text(notes, "server ");
+    scan_encode(span_of(name), notes);  // one line, whatever is in it
+    buf_printf(notes, " is called \"%s\" here, in names of tools and in policies\n", usable);
+}
+
+static bool rename_server(struct work *work, json_t *into, const char *name, json_t *server, const json_t *all,
+                          struct err *err)
+{
+    char *usable = usable_name(name);
+    bool ok = true;
+    if (strcmp(usable, name) == 0 || !*usable) {
+        json_object_set(into, name, server);
+    } else if (json_object_get(all, usable) || json_object_get(into, usable)) {
+        struct buf why = {0};
+        buf_printf(&why, "callers would see this server as \"%s\", like another one; rename it", usable);
+        ok = err_set(err, ERR_CONFIG, "%s: %s: %s", work->place->file, work->path, buf_text(&why));
+        buf_release(&why);
+    } else {
+        json_object_set(into, usable, server);
+        note_name(work, name, usable);
+    }
+    free(usable);
+    return ok;
+}
+
+static bool adapt_all(struct work *work, json_t *holder, const char *at, struct err *err)
+{
+    json_t *servers = json_object_get(holder, "mcpServers"), *server;
+    const char *name;
+    bool ok = true;
+    if (!json_is_object(servers))
+        return true;
+    json_t *renamed = json_object();
+    json_object_foreach(servers, name, server) {
+        struct buf path = {0};
+        buf_printf(&path, "%s/mcpServers/%s", at, name);
+        work->path = buf_text(&path);
+        bool good = !json_is_object(server) || adapt(work, server, err);
+        bool go_on = good || work->place->problems;
+        if (go_on && !rename_server(work, renamed, name, server, servers, err)) {
+            good = false;
+            go_on = option_note_problem(work->place, err);
+        }
+        ok = ok && good;
+        buf_release(&path);
+        if (!go_on)
+            break;
+    }
+    json_object_set_new(holder, "mcpServers", renamed);
+    return ok;
+}
+
+bool aliases_apply(json_t *tree, const struct option_place *place, struct err *err)
+{
+    struct work work = {.place = place};
+    json_t *servers = json_object_get(tree, "servers"), *tenant;
+    const char *name;
+    if (json_is_object(servers) && !json_object_get(tree, "mcpServers")) {
+        json_object_set(tree, "mcpServers", servers);
+        json_object_del(tree, "servers");
+    }
+    bool ok = adapt_all(&work, tree, "", err);
+    json_object_foreach(json_object_get(tree, "tenants"), name, tenant) {
+        struct buf at = {0};
+        buf_printf(&at, "/tenants/%s", name);
+        ok = (ok || place->problems) && adapt_all(&work, tenant, buf_text(&at), err) && ok;
+        buf_release(&at);
+    }
+    if (work.unused.len && place->notes)
+        buf_printf(place->notes, "%s: settings for clients, without effect in a gateway\n", buf_text(&work.unused));
+    buf_release(&work.unused);
+    return ok;
+}

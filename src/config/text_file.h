@@ -1,0 +1,20 @@
+// A file of the configuration while it is read: its text, and its problems.
+#ifndef CONFIG_TEXT_FILE_H
+#define CONFIG_TEXT_FILE_H
+
+#include "base/option.h"
+
+struct text_file {
+    const char *path;
+    struct buf text;
+    struct option_problems problems;  // of this file, without positions
+};
+
+// Reads the file into the struct that the table describes.
+bool text_file_read(struct text_file *file, const struct option_table *table, void *into,
+                    const struct option_place *place, struct err *err) MUST_CHECK;
+// Moves the problems to `all`, with the error as the last one if it is set, and releases the text. Each has its position then:
+// "FILE: /KEY: what" becomes "FILE:LINE:COLUMN: /KEY: what".
+void text_file_close(struct text_file *file, struct option_problems *all, struct err *err);
+
+#endif
