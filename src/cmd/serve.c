@@ -173,9 +173,8 @@ static bool prepare_audit(const struct serve *serve, const struct config *next, 
                "/auth: the first provider that authenticates callers needs an audit log, which only a restart opens");
 }
 
-static void on_drop(void *arg)
+static void drop_prepared(struct serve *serve)
 {
-    struct serve *serve = arg;
     config_chains_unref(serve->next_chains);
     serve->next_chains = NULL;
     faces_drop(serve->faces);
@@ -193,7 +192,7 @@ static bool on_prepare(void *arg, const struct config *next, bool with_chains, s
     if (prepare_audit(serve, next, err) && (!with_chains || prepare_chains(serve, next, err)) &&
         prepare_tokens(serve, next, err) && faces_prepare(serve->faces, next, err))
         return true;
-    on_drop(serve);
+    drop_prepared(serve);
     return false;
 }
 
@@ -226,8 +225,8 @@ static struct config_chains *on_commit(void *arg, const struct config *next, str
     return serve->chains;
 }
 
-static const struct reload_events reload_events = {on_policy, on_credentials, on_looked, on_prepare,
-                                                   on_commit, on_drop,        on_failing};
+static const struct reload_events reload_events = {on_policy,  on_credentials, on_looked,
+                                                   on_prepare, on_commit,      on_failing};
 
 static bool open_auth(struct serve *serve, struct err *err)
 {
