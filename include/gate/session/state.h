@@ -50,7 +50,7 @@ struct gate {
     const struct config *config;
     struct config_chains *chains;
     struct audit *audit;                 // NULL: none
-    struct grant_store *tokens;          // NULL: none
+    struct grant_store *grants;          // NULL: none
     struct catalogue *catalogue;         // NULL: none
     bool replaced;                       // by another process, which keeps the catalogue cache from then on
     struct assertion_keys *keys;         // sign identity assertions

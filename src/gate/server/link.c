@@ -64,7 +64,7 @@ static struct access *link_access(struct link *link, const struct server *server
     char *user = own ? grant_user(who) : NULL;
     struct access_spec spec = {.loop = gate->loop,
                                .http = gate->http,
-                               .store = own && !proven ? NULL : gate->tokens,
+                               .store = own && !proven ? NULL : gate->grants,
                                .exchanged = caller && !link->owner ? gate->exchanged : NULL,
                                .mode = (enum access_mode)server->auth.mode,
                                .options = &server->auth,
