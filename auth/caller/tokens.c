@@ -471,7 +471,7 @@ bool caller_tokens_expired(const struct caller_token *entry, int64_t now)
 enum provider_verdict caller_tokens_find(const struct caller_tokens *file, struct span presented, int64_t now,
                                          const struct caller_token **out)
 {
-    static const unsigned char nobody[SECRET_MAC_BYTES];
+    static const unsigned char no_digest[SECRET_MAC_BYTES];
     unsigned char digest[SECRET_MAC_BYTES];
     *out = NULL;
     if (!span_starts(presented, CALLER_TOKEN_PREFIX))
@@ -481,7 +481,7 @@ enum provider_verdict caller_tokens_find(const struct caller_tokens *file, struc
     if (presented.len > CALLER_TOKEN_TOKEN_CHARS)
         presented.len = CALLER_TOKEN_TOKEN_CHARS;  // damaged anyway: a long token must not cost more work
     secret_digest(presented, digest);
-    bool same = secret_equal(digest, entry ? entry->digest : nobody, sizeof digest);
+    bool same = secret_equal(digest, entry ? entry->digest : no_digest, sizeof digest);
     secret_wipe(digest, sizeof digest);
     if (!entry || !same || caller_tokens_expired(entry, now))
         return PROVIDER_REJECT;

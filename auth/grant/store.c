@@ -325,9 +325,9 @@ struct grant_store *grant_store_open(struct loop *loop, const struct record_conf
     list_init(&store->works);
     list_init(&store->refused);
     list_init(&store->leases);
-    store->poll = (struct loop_timer){.on_due = on_poll, .arg = store, .name = "token store"};
-    store->sweep = (struct loop_timer){.on_due = on_sweep, .arg = store, .name = "token store"};
-    store->refuse = (struct loop_task){.run = grant_work_refuse, .arg = store, .name = "token store"};
+    store->poll = (struct loop_timer){.on_due = on_poll, .arg = store, .name = "grant store"};
+    store->sweep = (struct loop_timer){.on_due = on_sweep, .arg = store, .name = "grant store"};
+    store->refuse = (struct loop_task){.run = grant_work_refuse, .arg = store, .name = "grant store"};
     struct record_store *opened = record_open(records, err);
     if (opened && (store->vault = vault_open(vault, opened, err)) &&
         vault_shared_key(store->vault, opened, store->key, err)) {

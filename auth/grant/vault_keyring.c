@@ -88,7 +88,7 @@ enum vault_keyring_answer vault_keyring_find(const char *file, struct buf *text)
 static bool keep(const char *file, struct span key)
 {
     char *const words[] = {
-        "store", "--label=Postern: key of the token store", "service", "postern", "store", (char *)(uintptr_t)file,
+        "store", "--label=Postern: key of the grant store", "service", "postern", "store", (char *)(uintptr_t)file,
         NULL};
     struct keyring_command command = {0};
     struct buf out = {0}, complaint = {0};

@@ -18,7 +18,7 @@
 #define DESCRIPTOR "fd:"
 #define KEYRING "the Secret Service (secret-tool lookup service postern store %s)"
 #define HEADING \
-    "# The keys of postern's token store: the first one seals, all of them open. Keep a copy in a safe place.\n"
+    "# The keys of postern's grant store: the first one seals, all of them open. Keep a copy in a safe place.\n"
 
 enum { TEXT_MAX = 4096, KEY_CHARS = 43 };
 

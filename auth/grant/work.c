@@ -100,7 +100,7 @@ void grant_work_start(struct grant_work *work)
         list_append(&store->works, &work->node);
         return;
     }
-    (void)err_set(&work->err, ERR_TOO_MANY, "too many requests are waiting for the token store; try again later");
+    (void)err_set(&work->err, ERR_TOO_MANY, "too many requests are waiting for the grant store; try again later");
     list_append(&store->refused, &work->node);
     loop_task_put(store->loop, &store->refuse);
 }

@@ -340,13 +340,13 @@ static void check_drift(const struct inventory_lint *lint, const struct policy_r
 
 // ---- W9: all callers may write --------------------------------------------------------------
 
-static bool takes_everybody(const struct policy_source *source, char *const *subjects, int depth)
+static bool takes_every_caller(const struct policy_source *source, char *const *subjects, int depth)
 {
     for (; subjects && *subjects && depth <= GROUP_DEPTH_MAX; subjects++) {
         const struct policy_group *group =
             strncmp(*subjects, "group:", 6) == 0 ? policy_source_group(source, *subjects + 6) : NULL;
         if (strcmp(*subjects, "*") == 0 || strcmp(*subjects, "authenticated") == 0 ||
-            (group && takes_everybody(source, group->members, depth + 1)))
+            (group && takes_every_caller(source, group->members, depth + 1)))
             return true;
     }
     return false;
@@ -356,7 +356,7 @@ static void check_writes(const struct inventory_lint *lint, const struct policy_
 {
     const struct policy_inventory *inventory = lint->load->inventory;
     struct naming naming = {0};
-    if (!takes_everybody(lint->source, rule->subjects, 0))
+    if (!takes_every_caller(lint->source, rule->subjects, 0))
         return;
     for (size_t i = 0; i < inventory->count; i++)
         if (inventory->items[i].kind == POLICY_TOOL && !inventory->items[i].reads &&

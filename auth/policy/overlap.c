@@ -76,11 +76,11 @@ static bool patterns_cover(struct overlap *overlap, char *const *wide, char *con
 
 static bool takes_subject(const struct map *wide, struct span subject)
 {
-    bool everybody = map_find(wide, span_of("*")), known = map_find(wide, span_of("authenticated"));
+    bool every_caller = map_find(wide, span_of("*")), known = map_find(wide, span_of("authenticated"));
     if (span_is(subject, "*"))
-        return everybody || (known && map_find(wide, span_of("anonymous")));
+        return every_caller || (known && map_find(wide, span_of("anonymous")));
     bool proven = span_starts(subject, "user:") || span_starts(subject, "role:");
-    return everybody || (known && proven) || map_find(wide, subject);
+    return every_caller || (known && proven) || map_find(wide, subject);
 }
 
 static bool subjects_cover(struct overlap *overlap, const struct map *wide, const struct map *narrow)

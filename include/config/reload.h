@@ -25,11 +25,10 @@ struct reload_events {
     // Files that other rooms own may have changed. True: check again in a second.
     bool (*looked)(void *arg);
     // The configuration changed to `next`: does all work that can fail. `with_chains`: providers or listeners changed.
-    // Followed by `commit` or `drop` in the same turn of the loop.
+    // True: `commit` follows at once. False: nothing has changed.
     bool (*prepare)(void *arg, const struct config *next, bool with_chains, struct err *err);
     // `next` is in force, with these policies (of each tenant, in its order); returns the chains in force.
     struct config_chains *(*commit)(void *arg, const struct config *next, struct policy *const *policies);
-    void (*drop)(void *arg);
     // A reload of the configuration failed (`why`), or the files are valid again (NULL).
     void (*failing)(void *arg, const struct err *why);
 };

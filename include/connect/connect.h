@@ -2,7 +2,7 @@
 //
 // A caller without a grant gets a connect link (connect/offer.h); its ticket leads to a page that asks for consent, consent
 // leads to the authorization server, and the callback leads back here (connect/request.h). The user the link was made
-// for, the user that consents and the user that comes back must be one user in one browser. docs/internals/login.md
+// for, the user that consents and the user that comes back must be one user in one browser. docs/internals/connect.md
 // describes the whole flow.
 #ifndef CONNECT_CONNECT_H
 #define CONNECT_CONNECT_H

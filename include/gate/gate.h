@@ -22,7 +22,7 @@ struct gate_parts {
     const struct config *config;
     struct config_chains *chains;
     struct audit *audit;             // or NULL
-    struct grant_store *tokens;      // or NULL
+    struct grant_store *grants;      // or NULL
     struct policy *const *policies;  // of `default`, then of each tenant in order; the gate takes its own references
     struct catalogue *catalogue;     // or NULL; outlives the gate
     struct offload *background;      // parses large messages (MESSAGE_LARGE); outlives the gate
@@ -33,7 +33,7 @@ struct gate *gate_new(const struct gate_parts *parts);
 struct gate_change {
     const struct config *config;
     struct config_chains *chains;
-    struct grant_store *tokens;      // used if the gate has no store yet; may be NULL
+    struct grant_store *grants;      // used if the gate has no store yet; may be NULL
     struct policy *const *policies;  // of each tenant, in the order of the configuration
 };
 // Puts the configuration in force. Links, sessions and calls that it does not change continue.

@@ -23,7 +23,7 @@ enum upstream_state {
     UPSTREAM_DOWN,      // not running; a request starts it
     UPSTREAM_STARTING,  // starting and shaking hands; requests wait
     UPSTREAM_READY,
-    UPSTREAM_BACKOFF,  // failed; requests wait for the next attempt to start, or fail if the circuit is open
+    UPSTREAM_BACKOFF,  // failed; requests wait for the next start, or fail if the circuit is open
     UPSTREAM_RESTING,  // not used, and being ended; requests wait until it is started again
     UPSTREAM_CLOSING,  // closing; new requests fail
 };

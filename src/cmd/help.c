@@ -21,7 +21,7 @@ const struct help_status help_statuses[] = {
     {EXIT_REGISTRATION, "login: client registration failed"},
     {EXIT_DISCOVERY, "login, doctor: discovery of the authorization server failed"},
     {EXIT_TOKEN, "login: the token request failed"},
-    {EXIT_STORE, "login, logout, connections: the token store failed"},
+    {EXIT_STORE, "login, logout, connections: the grant store failed"},
     {EXIT_ANSWER, "login: invalid authorization response"},
     {0, NULL},
 };

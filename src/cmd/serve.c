@@ -35,7 +35,7 @@ struct serve {
     struct gate *gate;
     struct config_chains *chains, *next_chains;
     struct audit *audit;
-    struct grant_store *tokens;   // NULL: not needed by any server
+    struct grant_store *grants;   // NULL: not needed by any server
     struct catalogue *catalogue;  // NULL: none
     struct reload *reload;
     struct control *control;  // NULL: no control socket
@@ -160,9 +160,9 @@ static bool prepare_chains(struct serve *serve, const struct config *next, struc
 }
 
 // A gateway without servers that need grants does not have a store yet.
-static bool prepare_tokens(struct serve *serve, const struct config *next, struct err *err)
+static bool prepare_grants(struct serve *serve, const struct config *next, struct err *err)
 {
-    return serve->tokens || !preflight_needs_store(next) || grants_open(next, serve->loop, true, &serve->tokens, err);
+    return serve->grants || !preflight_needs_store(next) || grants_open(next, serve->loop, true, &serve->grants, err);
 }
 
 static bool prepare_audit(const struct serve *serve, const struct config *next, struct err *err)
@@ -173,9 +173,8 @@ static bool prepare_audit(const struct serve *serve, const struct config *next, 
                "/auth: the first provider that authenticates callers needs an audit log, which only a restart opens");
 }
 
-static void on_drop(void *arg)
+static void drop_prepared(struct serve *serve)
 {
-    struct serve *serve = arg;
     config_chains_unref(serve->next_chains);
     serve->next_chains = NULL;
     faces_drop(serve->faces);
@@ -191,9 +190,9 @@ static bool on_prepare(void *arg, const struct config *next, bool with_chains, s
         return err_set(err, ERR_CONFIG,
                        "another process is replacing the gateway; if it fails, the file is read again");
     if (prepare_audit(serve, next, err) && (!with_chains || prepare_chains(serve, next, err)) &&
-        prepare_tokens(serve, next, err) && faces_prepare(serve->faces, next, err))
+        prepare_grants(serve, next, err) && faces_prepare(serve->faces, next, err))
         return true;
-    on_drop(serve);
+    drop_prepared(serve);
     return false;
 }
 
@@ -219,7 +218,7 @@ static struct config_chains *on_commit(void *arg, const struct config *next, str
     config_log_notes(next);
     preflight_servers(next, warn_of_server, NULL);
     preflight_raise_descriptors(next);
-    gate_apply(serve->gate, &(struct gate_change){next, serve->chains, serve->tokens, policies});
+    gate_apply(serve->gate, &(struct gate_change){next, serve->chains, serve->grants, policies});
     faces_commit(serve->faces);
     store_sockets(serve);
     config_chains_unref(old_chains);
@@ -227,8 +226,8 @@ static struct config_chains *on_commit(void *arg, const struct config *next, str
     return serve->chains;
 }
 
-static const struct reload_events reload_events = {on_policy, on_credentials, on_looked, on_prepare,
-                                                   on_commit, on_drop,        on_failing};
+static const struct reload_events reload_events = {on_policy,  on_credentials, on_looked,
+                                                   on_prepare, on_commit,      on_failing};
 
 static bool open_auth(struct serve *serve, struct err *err)
 {
@@ -239,13 +238,13 @@ static bool open_auth(struct serve *serve, struct err *err)
 }
 
 // Only if some server needs it: a gateway without grants creates no files.
-static bool open_tokens(struct serve *serve, struct err *err)
+static bool open_grants(struct serve *serve, struct err *err)
 {
     bool needed = preflight_needs_store(serve->config);
     if (needed && serve->config->store.seed)
         log_warn("the store is a seed: refreshed tokens are kept in memory only, and lost at the end",
                  LOG_STR("seed", serve->config->store.seed));
-    return !needed || grants_open(serve->config, serve->loop, true, &serve->tokens, err);
+    return !needed || grants_open(serve->config, serve->loop, true, &serve->grants, err);
 }
 
 // A gateway without a catalogue cache starts its servers with the first session, so an error here is only logged.
@@ -317,7 +316,7 @@ static struct gate *make_gate(struct serve *serve)
                                serve->config,
                                serve->chains,
                                serve->audit,
-                               serve->tokens,
+                               serve->grants,
                                reload_policies(serve->reload),
                                serve->catalogue,
                                serve->background};
@@ -406,7 +405,7 @@ static bool start(struct serve *serve, const struct flags *flags, struct err *er
     watch_log(serve);
     return loop_on_signal(serve->loop, on_signal, serve, err) && (serve->http = http_client_new(serve->loop, err)) &&
            open_background(serve, err) && open_audit(serve, flags, err) && open_auth(serve, err) &&
-           open_tokens(serve, err) && open_catalogue(serve) && (serve->gate = make_gate(serve)) &&
+           open_grants(serve, err) && open_catalogue(serve) && (serve->gate = make_gate(serve)) &&
            take_over(serve, flags, err) && open_faces(serve, flags, err) && start_reload(serve) &&
            open_control(serve, err) && settle(serve, err);
 }
@@ -443,8 +442,8 @@ static int run(const struct flags *flags)
     gate_free(serve.gate);
     offload_free(serve.background);
     catalogue_close(serve.catalogue);
-    if (serve.tokens)
-        grant_store_close(serve.tokens);
+    if (serve.grants)
+        grant_store_close(serve.grants);
     config_chains_unref(serve.chains);
     if (serve.audit)
         audit_close(serve.audit);

@@ -1,8 +1,8 @@
-// Owns admission: asks the throttle, the providers and the tenant, in this order, and counts failed attempts.
+// Owns admission: asks the throttle, the providers and the tenant, in this order, and counts failed authentications.
 //
 // An identity has the name of its tenant. Only admission looks the name up; sessions, budgets and calls receive the tenant itself.
 //
-// A failed attempt is a credential that was wrong (rejected or malformed). The following do not count: a request without a
+// An authentication fails if the credential is wrong (rejected or malformed). The following do not count: a request without a
 // credential, a token that only lacks a scope, an issuer that cannot be reached, an identity of a tenant that does not exist, and a
 // credential from a proxy for many callers. Guarded by tests/e2e/callers/admission.test.mjs.
 #include "admission.h"
@@ -23,7 +23,7 @@ bool admission_open(struct gate *gate, struct admission *admission)
                    (long long)gate->config->limits.auth_failures);
 }
 
-static bool is_failed_attempt(enum provider_verdict verdict, const struct credentials *credentials)
+static bool is_failed(enum provider_verdict verdict, const struct credentials *credentials)
 {
     return (verdict == PROVIDER_REJECT || verdict == PROVIDER_MALFORMED) && credentials_shown(credentials) &&
            !provider_chain_relays(credentials->chain, credentials);
@@ -57,7 +57,7 @@ enum admission_verdict admission_ask(struct gate *gate, struct admission *admiss
                                                                 &admission->identity, &admission->err);
     if (verdict == PROVIDER_WAIT)
         return ADMISSION_WAIT;
-    if (is_failed_attempt(verdict, credentials))
+    if (is_failed(verdict, credentials))
         throttle_failed(&gate->throttle, credentials->peer, loop_now(gate->loop));
     if (verdict != PROVIDER_ACCEPT)
         return ADMISSION_REFUSED;

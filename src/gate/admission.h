@@ -26,7 +26,7 @@ struct admission {
     int64_t retry_ms;  // ERR_AUTH_LIMITED: how long to wait
 };
 
-// Authenticates, unless the address is throttled, and counts a failed attempt against the address.
+// Authenticates, unless the address is throttled, and counts a failure against the address.
 enum admission_verdict admission_ask(struct gate *gate, struct admission *admission) MUST_CHECK;
 // False: too many authentications from this address failed; `err` is set. The first step of admission_ask(), before a body is read.
 bool admission_open(struct gate *gate, struct admission *admission) MUST_CHECK;

@@ -139,7 +139,7 @@ void gate_apply(struct gate *gate, const struct gate_change *change)
     struct config_chains *old_chains = gate->chains;
     gate->config = config_ref(change->config);
     gate->chains = config_chains_ref(change->chains);
-    gate->tokens = gate->tokens ? gate->tokens : change->tokens;
+    gate->grants = gate->grants ? gate->grants : change->grants;
     throttle_configure(&gate->throttle, &gate->config->limits);
     memory_configure(gate);
     apply_configuration(gate, change->policies);

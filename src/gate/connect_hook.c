@@ -82,7 +82,7 @@ struct connect *connect_hook_new(struct gate *gate)
     return connect_new(&(struct connect_parts){.loop = gate->loop,
                                                .http = gate->http,
                                                .config = gate->config,
-                                               .store = gate->tokens,
+                                               .store = gate->grants,
                                                .audit = gate->audit,
                                                .ops = &ops,
                                                .arg = gate});

@@ -61,7 +61,7 @@ static void on_sweep(struct loop_timer *timer)
         refused_sweep(gate);
         mem_give_back();
     }
-    if (gate->tokens && gate->sweeps % RECHECK_SWEEPS == 0)
+    if (gate->grants && gate->sweeps % RECHECK_SWEEPS == 0)
         link_recheck_all(gate);
     loop_timer_set(gate->loop, &gate->sweep, SWEEP_MS);
 }
@@ -80,7 +80,7 @@ struct gate *gate_new(const struct gate_parts *parts)
     gate->chains = config_chains_ref(parts->chains);
     gate->audit = parts->audit;
     throttle_init(&gate->throttle, &gate->config->limits);
-    gate->tokens = parts->tokens;
+    gate->grants = parts->grants;
     gate->catalogue = parts->catalogue;
     list_init(&gate->tenants);
     memory_init(gate);

@@ -85,9 +85,9 @@ static json_t *put_audit(const struct gate *gate, bool *bad)
 
 static json_t *put_tokens(const struct gate *gate, bool *bad)
 {
-    if (!gate->tokens)
+    if (!gate->grants)
         return json_null();
-    size_t unsaved = grant_store_unsaved(gate->tokens, NULL);
+    size_t unsaved = grant_store_unsaved(gate->grants, NULL);
     *bad = unsaved > 0;
     return json_pack("{s:I}", "unsaved", (json_int_t)unsaved);
 }

@@ -33,7 +33,7 @@
 
 static phase_fn receive, authenticate, limit, dispatch, offer;
 
-// A future configurable step belongs here: before `dispatch` for the messages of callers, after `offer` for the answers of servers.
+// The places for configured stages around lists and calls: before `dispatch` for messages of callers, after `offer` for answers.
 static const struct phase_row {
     const char *name;
     phase_fn *run;

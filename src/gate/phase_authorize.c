@@ -77,14 +77,14 @@ enum phase_result phase_authorize(struct call *call)
     call->judged_epoch = call->gate->policy_epoch;
     enum permit permit = permit_of(call, &kind);
     call->decision =
-        (struct policy_decision){VERDICT_DENY, NULL, permit == PERMIT_NOBODY ? "builtin:method" : "default"};
+        (struct policy_decision){VERDICT_DENY, NULL, permit == PERMIT_NEVER ? "builtin:method" : "default"};
     if (permit == PERMIT_POLICY) {
         if (!ask_policy(call, kind))
             return PHASE_FAIL;
-    } else if (permit == PERMIT_ANYBODY || (permit == PERMIT_OWNER && owner_may(call))) {
+    } else if (permit == PERMIT_ALWAYS || (permit == PERMIT_OWNER && owner_may(call))) {
         call->decision = (struct policy_decision){VERDICT_ALLOW, NULL, "builtin:method"};
     }
-    if (permit == PERMIT_NOBODY)
+    if (permit == PERMIT_NEVER)
         return PHASE_FAIL;  // an unknown method: `route` has set the error
     if (!call_is_allowed(call))
         return deny(call);

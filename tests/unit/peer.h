@@ -14,6 +14,7 @@
 #ifndef PEER_H
 #define PEER_H
 
+#include "run_until.h"
 #include "upstream/upstream.h"
 
 #define PEER_CHATTER 2000
@@ -83,6 +84,13 @@ static inline struct upstream *peer_upstream(struct loop *loop, struct server *s
                                                 .max_message = 1 << 20,
                                                 .listener = listener,
                                                 .arg = arg});
+}
+
+// The server may answer before its process id has arrived.
+static inline long peer_wait_pid(struct loop *loop, const struct upstream *upstream)
+{
+    run_loop_until(loop, upstream_pid(upstream));
+    return upstream_pid(upstream);
 }
 
 #endif

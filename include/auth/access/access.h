@@ -2,7 +2,7 @@
 //
 // An access belongs to one server and one owner of grants (tenant, user). It holds the current token, and refreshes it
 // before it expires and when the server refuses it: once for all waiting requests (F3), and once among all processes,
-// through the token store's lease (F4). It never logs in: without a grant, the error names the login command to run
+// through the grant store's lease (F4). It never logs in: without a grant, the error names the login command to run
 // (F17).
 #ifndef AUTH_ACCESS_ACCESS_H
 #define AUTH_ACCESS_ACCESS_H

@@ -1,4 +1,4 @@
-// An attempt: one connect link and the login that begins with it, stored in the token store between the requests of a
+// An attempt: one connect link and the login that begins with it, stored in the grant store between the requests of a
 // browser. Any process that shares the store can take the next step.
 #ifndef AUTH_ATTEMPT_H
 #define AUTH_ATTEMPT_H

@@ -1,4 +1,4 @@
-// A login: from the URL of a server to a grant in the token store, as one state machine on the loop.
+// A login: from the URL of a server to a grant in the grant store, as one state machine on the loop.
 //
 //     flow = login_flow_start(&spec)
 //       on_browse(url)     send the user there; pass requests to the redirect URI to login_flow_callback()

@@ -50,7 +50,7 @@ struct gate {
     const struct config *config;
     struct config_chains *chains;
     struct audit *audit;                 // NULL: none
-    struct grant_store *tokens;          // NULL: none
+    struct grant_store *grants;          // NULL: none
     struct catalogue *catalogue;         // NULL: none
     bool replaced;                       // by another process, which keeps the catalogue cache from then on
     struct assertion_keys *keys;         // sign identity assertions
@@ -196,9 +196,9 @@ struct scope {
     struct tenant *tenant;
     const struct profile *profile;  // NULL: it has all servers of the tenant
     char *key;
-    bool everybody;  // all callers of the tenant share it, and it is kept without sessions
-    bool detached;   // a reload took it out of gate->scopes; calls that began with it keep it
-    unsigned refs;   // of sessions and calls
+    bool shared;    // all callers of the tenant share it, and it is kept without sessions
+    bool detached;  // a reload took it out of gate->scopes; calls that began with it keep it
+    unsigned refs;  // of sessions and calls
     struct view *view;
     struct link **links;     // in the view's order
     struct scope_use *uses;  // of those links, in the same order

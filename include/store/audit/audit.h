@@ -92,7 +92,7 @@ extern const struct option_table audit_options;  // of struct audit_config
 struct audit_stats {
     uint64_t written;       // rows in the database, by this process
     uint64_t dropped;       // records lost: the queue was full, or they were not written before the end
-    uint64_t write_errors;  // failed attempts; their records are kept and tried again
+    uint64_t write_errors;  // batches that were not written; their records are kept and tried again
     uint64_t line_errors;   // batches that were not, or not completely, written as JSON lines
     uint64_t deleted;       // by retention
     size_t queued;          // records not in the database yet

@@ -32,7 +32,7 @@ struct one {
 struct client {
     struct loop *loop;
     struct http_client *http;
-    struct grant_store *tokens;  // NULL: no logins are stored
+    struct grant_store *grants;  // NULL: no logins are stored
     struct one *all;
     size_t count, open;
     struct loop_timer progress;
@@ -185,7 +185,7 @@ static void add(struct client *client, const struct config *config, const char *
     bool optional = server->auth.mode == ACCESS_NONE || server->auth.mode == ACCESS_USER;
     struct access_spec presented = {.loop = client->loop,
                                     .http = client->http,
-                                    .store = client->tokens,
+                                    .store = client->grants,
                                     .mode = optional ? ACCESS_OPTIONAL : (enum access_mode)server->auth.mode,
                                     .options = &server->auth,
                                     .tenant = tenant,
@@ -242,7 +242,7 @@ struct client *client_new(const struct config *config, const struct client_wante
     client->progress = (struct loop_timer){.on_due = on_progress, .arg = client};
     client->loop = loop_new(err);
     client->http = client->loop ? http_client_new(client->loop, err) : NULL;
-    if (!client->http || !grants_open(config, client->loop, false, &client->tokens, err)) {
+    if (!client->http || !grants_open(config, client->loop, false, &client->grants, err)) {
         client_free(client);
         return NULL;
     }
@@ -278,7 +278,7 @@ int client_free(struct client *client)
         access_free(client->all[i].access);
         buf_release(&client->all[i].last_lines);
     }
-    int code = saving_close(client->tokens, client->loop);
+    int code = saving_close(client->grants, client->loop);
     free(client->all);
     http_client_free(client->http);
     loop_free(client->loop);

@@ -504,7 +504,7 @@ const struct command login_command = {
     .summary = "Log in to a server with OAuth",
     .details =
         "Exit status: 0 logged in, 10 declined, 11 timed out, 12 no callback port available, 13 registration failed,\n"
-        "14 discovery failed, 15 token request failed, 16 token store failed, 17 invalid\n"
+        "14 discovery failed, 15 token request failed, 16 grant store failed, 17 invalid\n"
         "authorization response.",
     .flags = flags_table,
     .min_args = 1,

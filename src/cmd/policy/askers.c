@@ -24,7 +24,7 @@ static void add(struct policy_askers *askers, const char *label, struct identity
 static void add_asker(struct policy_askers *askers, const char *who, const char *tenant)
 {
     const char *roles[2] = {strncmp(who, "role:", 5) == 0 ? who + 5 : NULL, NULL};
-    const char *subject = strncmp(who, "user:", 5) == 0 ? who + 5 : NO_PROVIDER ":somebody";
+    const char *subject = strncmp(who, "user:", 5) == 0 ? who + 5 : NO_PROVIDER ":unnamed";
     if (policy_askers_has(askers, who, tenant))
         return;
     if (strcmp(who, "anonymous") == 0)
@@ -129,7 +129,7 @@ static bool is_single(const struct identity *who)
     return who->proof != IDENTITY_ANONYMOUS && who->role_count + is_user(who) == 1;
 }
 
-bool policy_askers_is_stranger(const struct policy_asker *asker)
+bool policy_askers_is_unnamed(const struct policy_asker *asker)
 {
     const struct identity *who = asker->identity;
     return who->proof != IDENTITY_ANONYMOUS && !who->role_count && !is_user(who);

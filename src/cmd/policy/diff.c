@@ -287,7 +287,7 @@ static size_t *find_unknowns(const struct policy_askers *askers)
     size_t *all = mem_alloc((askers->count + 1) * sizeof *all);
     for (size_t i = 0; i < askers->count; i++)
         for (size_t k = 0; k < askers->count; k++)
-            if (policy_askers_is_stranger(&askers->at[k]) &&
+            if (policy_askers_is_unnamed(&askers->at[k]) &&
                 strcmp(askers->at[k].identity->tenant, askers->at[i].identity->tenant) == 0)
                 all[i] = k;
     return all;

@@ -42,8 +42,7 @@ void policy_open_print_finding(FILE *out, const struct policy_finding *finding);
 void policy_askers_add(struct policy_askers *askers, struct policy *policy, struct policy *other, const char *tenant);
 bool policy_askers_has(const struct policy_askers *askers, const char *label, const char *tenant);
 void policy_askers_release(struct policy_askers *askers);
-bool policy_askers_is_stranger(
-    const struct policy_asker *asker);  // authenticated in the tenant, without a name or role
+bool policy_askers_is_unnamed(const struct policy_asker *asker);  // authenticated in the tenant, without a name or role
 // Makes the caller with both principals. False: they exclude each other, or one is not a single user or role.
 bool policy_askers_join(const struct policy_asker *a, const struct policy_asker *b, struct policy_asker *out);
 void policy_askers_release_one(struct policy_asker *asker);

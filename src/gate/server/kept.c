@@ -51,9 +51,9 @@ static void name_open(const struct gate *gate, const char *tenant, const struct 
                       struct kept_name *out)
 {
     *out = (struct kept_name){.sealing = {seal, unseal, {0}}};
-    if (gate->tokens) {  // so that secrets of the configuration cannot be guessed from the file alone
-        buf_put(&out->configuration, grant_store_key(gate->tokens), VAULT_KEY_BYTES);
-        secret_mac(grant_store_key(gate->tokens), VAULT_KEY_BYTES, span_of(SPACE), out->sealing.key);
+    if (gate->grants) {  // so that secrets of the configuration cannot be guessed from the file alone
+        buf_put(&out->configuration, grant_store_key(gate->grants), VAULT_KEY_BYTES);
+        secret_mac(grant_store_key(gate->grants), VAULT_KEY_BYTES, span_of(SPACE), out->sealing.key);
     }
     buf_put_text(&out->configuration, link_capabilities);
     option_compare_put(&server_options, server, &out->configuration);
@@ -81,7 +81,7 @@ static bool is_kept(const struct link *link)
 {
     const struct gate *gate = link->gate;
     return gate->catalogue && !link->kept.ended && !link->retired_until_ms &&
-           upstream_server(link->upstream)->isolation != SERVER_PER_SESSION && (!link->kept.user || gate->tokens);
+           upstream_server(link->upstream)->isolation != SERVER_PER_SESSION && (!link->kept.user || gate->grants);
 }
 
 // The server shows what the account of a grant may see.
@@ -176,7 +176,7 @@ void kept_begin(struct link *link, const struct identity *who)
         return;
     }
     struct grant_filter filter = {link->tenant->name, kept->user ? kept->user : ACCESS_SHARED_USER, NULL};
-    grant_store_list(link->gate->tokens, &filter, &kept->grants);
+    grant_store_list(link->gate->grants, &filter, &kept->grants);
 }
 
 // ---- saving and refreshing ------------------------------------------------------------------

@@ -64,7 +64,7 @@ static struct access *link_access(struct link *link, const struct server *server
     char *user = own ? grant_user(who) : NULL;
     struct access_spec spec = {.loop = gate->loop,
                                .http = gate->http,
-                               .store = own && !proven ? NULL : gate->tokens,
+                               .store = own && !proven ? NULL : gate->grants,
                                .exchanged = caller && !link->owner ? gate->exchanged : NULL,
                                .mode = (enum access_mode)server->auth.mode,
                                .options = &server->auth,
@@ -170,11 +170,11 @@ struct link *link_get(struct gate *gate, const struct server *server, struct ses
 // Only for a server that all callers share: no caller needs it yet.
 static void start_shared(struct tenant *tenant, const struct server *server)
 {
-    struct identity *nobody = identity_new(IDENTITY_NONE, tenant->name, "", "");
-    struct link *link = find_or_make(tenant->gate, server, &(struct link_user){tenant, nobody, NULL});
+    struct identity *no_user = identity_new(IDENTITY_NONE, tenant->name, "", "");
+    struct link *link = find_or_make(tenant->gate, server, &(struct link_user){tenant, no_user, NULL});
     source_load(link->source);
     upstream_start(link->upstream);
-    identity_unref(nobody);
+    identity_unref(no_user);
 }
 
 static void start_eager(struct tenant *tenant)

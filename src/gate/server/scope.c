@@ -45,7 +45,7 @@ static struct scope *scope_new(struct gate *gate, struct session *session, const
     scope->tenant = tenant_ref(session->tenant);
     scope->profile = profile;
     scope->view = view_new(&naming);
-    scope->everybody = isolation_of(servers, count) == SERVER_SHARED;
+    scope->shared = isolation_of(servers, count) == SERVER_SHARED;
     scope->links = mem_alloc((count + 1) * sizeof(struct link *));
     scope->uses = mem_alloc((count + 1) * sizeof *scope->uses);
     list_init(&scope->sessions);
@@ -96,7 +96,7 @@ void scope_release(struct scope *scope)
 {
     struct gate *gate = scope->gate;
     // The scope that all callers of a tenant share is kept, so that its servers keep running for the next caller.
-    if (--scope->refs || (scope->everybody && !scope->detached && gate->state == GATE_OPEN))
+    if (--scope->refs || (scope->shared && !scope->detached && gate->state == GATE_OPEN))
         return;
     if (!scope->detached)
         map_remove(&gate->scopes, span_of(scope->key));
@@ -173,8 +173,8 @@ void scope_warm(const struct session *session, bool own_too)
     for (size_t i = 0; i < scope->link_count; i++) {
         const struct link *link = scope->links[i];
         // The start of a shared server discloses nothing about a session.
-        bool everybody = upstream_server(link->upstream)->isolation == SERVER_SHARED;
-        if ((own_too || !link->owner) && (everybody || visibility_allowed(session, link)))
+        bool shared = upstream_server(link->upstream)->isolation == SERVER_SHARED;
+        if ((own_too || !link->owner) && (shared || visibility_allowed(session, link)))
             source_load(link->source);
     }
 }

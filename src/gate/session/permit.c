@@ -6,13 +6,13 @@ static const struct {
     enum permit permit;
     enum policy_kind kind;  // PERMIT_POLICY, and lists, which are filtered item by item
 } rows[METHODS] = {
-    [METHOD_INITIALIZE] = {PERMIT_ANYBODY, 0},
-    [METHOD_PING] = {PERMIT_ANYBODY, 0},
-    [METHOD_SET_LEVEL] = {PERMIT_ANYBODY, 0},
-    [METHOD_TOOLS_LIST] = {PERMIT_ANYBODY, POLICY_TOOL},
-    [METHOD_PROMPTS_LIST] = {PERMIT_ANYBODY, POLICY_PROMPT},
-    [METHOD_RESOURCES_LIST] = {PERMIT_ANYBODY, POLICY_RESOURCE},
-    [METHOD_RESOURCES_TEMPLATES] = {PERMIT_ANYBODY, POLICY_TEMPLATE},
+    [METHOD_INITIALIZE] = {PERMIT_ALWAYS, 0},
+    [METHOD_PING] = {PERMIT_ALWAYS, 0},
+    [METHOD_SET_LEVEL] = {PERMIT_ALWAYS, 0},
+    [METHOD_TOOLS_LIST] = {PERMIT_ALWAYS, POLICY_TOOL},
+    [METHOD_PROMPTS_LIST] = {PERMIT_ALWAYS, POLICY_PROMPT},
+    [METHOD_RESOURCES_LIST] = {PERMIT_ALWAYS, POLICY_RESOURCE},
+    [METHOD_RESOURCES_TEMPLATES] = {PERMIT_ALWAYS, POLICY_TEMPLATE},
     [METHOD_TOOLS_CALL] = {PERMIT_POLICY, POLICY_TOOL},
     [METHOD_PROMPTS_GET] = {PERMIT_POLICY, POLICY_PROMPT},
     [METHOD_RESOURCES_READ] = {PERMIT_POLICY, POLICY_RESOURCE},
@@ -30,8 +30,8 @@ enum permit permit_of(const struct call *call, enum policy_kind *kind)
     *kind = call->method == METHOD_COMPLETE && call->by_uri ? POLICY_TEMPLATE : rows[call->method].kind;
     // Session operations, answers to questions and notifications need no permission.
     if (call->op != ARRIVAL_MESSAGE || call->message.kind != MESSAGE_REQUEST)
-        return PERMIT_ANYBODY;
-    return rows[call->method].permit;  // PERMIT_NOBODY for an unknown method (X10)
+        return PERMIT_ALWAYS;
+    return rows[call->method].permit;  // PERMIT_NEVER for an unknown method (X10)
 }
 
 enum policy_kind permit_policy_kind(enum catalog_kind kind)

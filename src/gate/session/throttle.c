@@ -2,7 +2,7 @@
 //
 // An address is an IPv4 address, or the first 64 bits of an IPv6 address, which one subscriber shares. Callers on a unix socket or a
 // pipe have no address and are not throttled: file permissions control their access. A successful authentication does not change the
-// count, so a valid credential cannot be used to reset it between attempts with others.
+// count, so a valid credential cannot be used to reset it between wrong ones.
 #include "gate/session/throttle.h"
 #include "base/log.h"
 #include <arpa/inet.h>

@@ -22,6 +22,8 @@ beforeEach(async () => {
     issuer.add('other', 'ES256');
     issuer.stranger = issuer.keys.other;
     delete issuer.keys.other;
+    const { claims } = issuer;
+    issuer.claims = more => claims({ org: 'default', ...more });
 });
 afterEach(async () => {
     await gateway?.stop();
@@ -31,7 +33,12 @@ afterEach(async () => {
 
 async function start(more) {
     gateway = await world.start({
-        auth: { providers: [{ type: 'jwt', issuer: issuer.url, jwks_uri: issuer.jwksUri, audiences: [AUDIENCE], required_scopes: ['mcp:use'] }] },
+        auth: {
+            providers: [
+                { type: 'jwt', issuer: issuer.url, jwks_uri: issuer.jwksUri, audiences: [AUDIENCE], required_scopes: ['mcp:use'], tenant_claim: '/org' },
+                { type: 'forwarded-user', trusted_proxies: ['192.0.2.1'], secret: 'a-secret-of-at-least-thirty-two-characters' }
+            ]
+        },
         limits: { auth_failures: FAILURES, auth_window: '1h' }, audit: { path: join(world.folder.path, `audit-${Date.now()}.db`) }, ...more
     });
 }
@@ -42,7 +49,8 @@ function forged() {
     delete issuer.keys.wrong;
     return token;
 }
-const bearer = token => (token ? { authorization: `Bearer ${token}` } : {});
+/** A token, or other headers. */
+const bearer = shown => (typeof shown === 'string' ? { authorization: `Bearer ${shown}` } : (shown ?? {}));
 const page = token => send(new URL('/oauth/connections', gateway.origin), { method: 'GET', headers: bearer(token) });
 const call = token => send(gateway.url, { headers: post(bearer(token)), body: initialize('2025-11-25') });
 const ways = { page, call };
@@ -60,6 +68,8 @@ const OUTCOMES = [
     { credential: 'malformed', token: () => 'a.b.c', call: 401, page: 403, counted: true, reason: { call: 'unauthenticated', page: 'unauthenticated' } },
     { credential: 'forged', token: forged, call: 401, page: 403, counted: true, reason: { call: 'unauthenticated', page: 'unauthenticated' } },
     { credential: 'without the scope', token: () => issuer.sign(issuer.claims({ scope: 'mcp:other' })), call: 403, page: 403, counted: false, reason: { call: 'insufficient_scope', page: 'insufficient_scope' } },
+    { credential: 'of a tenant that does not exist', token: () => issuer.sign(issuer.claims({ org: 'globex' })), call: 401, page: 403, counted: false, reason: { call: 'unauthenticated', page: 'unauthenticated' } },
+    { credential: 'in a header that only a proxy may send', token: () => ({ 'x-forwarded-user': 'ana' }), call: 400, page: 403, counted: true, reason: { call: 'bad_request', page: 'bad_request' } },
     { credential: 'of an issuer that is down', down: true, token: () => issuer.sign(), call: 503, page: 503, counted: false, reason: { call: 'auth_unavailable', page: 'auth_unavailable' } },
     { credential: 'good', token: () => issuer.sign(), call: 200, page: 200, counted: false, reason: {} },
 ];

@@ -1,4 +1,4 @@
-// Changes that a command makes to the token store while a gateway runs take effect at the very next list and the very next call.
+// Changes that a command makes to the grant store while a gateway runs take effect at the very next list and the very next call.
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -198,7 +198,7 @@ const refreshes = async liar => {
     return refreshes;
 };
 
-describe('a full disk under the token store', () => {
+describe('a full disk under the grant store', () => {
     test('a token that is refreshed on a full disk is used, and stored when there is space', () =>
         withLogin(async ({ liar, faults, gateway, call }) => {
             await liar.control({ expire: true });

@@ -82,6 +82,32 @@ static void a_call_of_an_unauthenticated_caller_ends_before_the_session_phase(vo
     assert_true(list_empty(&session_of(session)->calls));
 }
 
+// The face asks before it reads a large body.
+static void a_caller_that_was_admitted_before_its_body_is_not_authenticated_again(void **state)
+{
+    (void)state;
+    const char *session = open_session("2025-11-25", "{}");
+    struct exchange *call = exchange_new(ARRIVAL_MESSAGE, session, LIST);
+    assert_true(gate_welcomes(f.gate, &call->arrival));
+    call->arrival.credentials.local = false;  // the provider `none` would reject it now
+    gate_arrive(f.gate, &call->arrival);
+    assert_int_equal(call->status, 200);
+}
+
+static void a_caller_that_was_refused_before_its_body_is_not_authenticated_again(void **state)
+{
+    (void)state;
+    const char *session = open_session("2025-11-25", "{}");
+    struct exchange *call = exchange_new(ARRIVAL_MESSAGE, session, NULL);
+    call->arrival.credentials.local = false;
+    assert_false(gate_welcomes(f.gate, &call->arrival));
+    call->arrival.credentials.local = true;  // the provider `none` would accept it now
+    call->arrival.op = ARRIVAL_UNREAD;
+    gate_arrive(f.gate, &call->arrival);
+    assert_int_equal(call->answers, 1);
+    assert_int_equal(call->status, 401);
+}
+
 static void a_call_whose_caller_disconnected_is_recorded_once_as_gone(void **state)
 {
     (void)state;
@@ -234,6 +260,8 @@ int main(void)
         WITH_SERVER(a_denied_call_is_recorded_once_and_does_not_reach_a_server),
         ALONE(a_text_that_is_not_json_is_answered_and_logged_once),
         ALONE(a_call_of_an_unauthenticated_caller_ends_before_the_session_phase),
+        ALONE(a_caller_that_was_admitted_before_its_body_is_not_authenticated_again),
+        ALONE(a_caller_that_was_refused_before_its_body_is_not_authenticated_again),
         WITH_SERVER(a_call_whose_caller_disconnected_is_recorded_once_as_gone),
         WITH_SERVER(a_cancelled_call_is_recorded_once_and_its_server_gets_the_reason),
         WITH_SERVER(a_call_aborted_at_shutdown_is_answered_and_recorded_once),

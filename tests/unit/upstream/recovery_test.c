@@ -132,17 +132,6 @@ static void run_until(struct fixture *f, enum upstream_state state)
 
 static void on_tick(struct loop_timer *timer) { loop_stop(timer->arg); }
 
-// The server may answer before its process id has arrived.
-static long wait_pid(struct fixture *f)
-{
-    struct loop_timer tick = {.on_due = on_tick, .arg = f->loop};
-    while (!transport_stdio_pid(f->upstream)) {
-        loop_timer_set(f->loop, &tick, 1);
-        loop_run(f->loop);
-    }
-    return transport_stdio_pid(f->upstream);
-}
-
 static void wait_ms(struct fixture *f, int64_t ms)
 {
     struct loop_timer tick = {.on_due = on_tick, .arg = f->loop};
@@ -343,7 +332,7 @@ static void a_server_that_hangs_is_replaced_within_three_timeouts(void **state)
     (void)state;
     struct fixture f;
     set_up_answered(&f, 1000);
-    long before = wait_pid(&f);
+    long before = peer_wait_pid(f.loop, f.upstream);
     int64_t began_ms = loop_now(f.loop);
     time_out_twice(&f, "hang");
     struct ask *pending = ask_once(&f, "echo");
@@ -351,7 +340,7 @@ static void a_server_that_hangs_is_replaced_within_three_timeouts(void **state)
     assert_int_equal(pending->failure, ERR_UPSTREAM_DIED);
     assert_contains(pending->detail, "hangs and is replaced");
     assert_int_equal(ask_once(&f, "echo")->failure, ERR_NONE);
-    assert_int_not_equal(wait_pid(&f), before);
+    assert_int_not_equal(peer_wait_pid(f.loop, f.upstream), before);
     tear_down(&f);
 }
 
@@ -373,14 +362,14 @@ static void a_slow_server_that_answers_pings_is_kept(void **state)
     (void)state;
     struct fixture f;
     set_up_answered(&f, 200);
-    long before = wait_pid(&f);
+    long before = peer_wait_pid(f.loop, f.upstream);
     time_out_twice(&f, "silent");
     assert_non_null(f.upstream->ping.upstream);
     f.server.timeout_ms = 20000;
     upstream_request_hold(&f.upstream->ping, 20000);  // however busy the machine is
     assert_int_equal(ask_once(&f, "echo")->failure, ERR_NONE);
     assert_null(f.upstream->ping.upstream);
-    assert_int_equal(wait_pid(&f), before);
+    assert_int_equal(peer_wait_pid(f.loop, f.upstream), before);
     tear_down(&f);
 }
 

@@ -153,17 +153,6 @@ static void set_up_ready(struct fixture *f)
 
 static void on_tick(struct loop_timer *timer) { loop_stop(timer->arg); }
 
-// The server may answer before its process id has arrived.
-static long wait_pid(struct fixture *f)
-{
-    struct loop_timer tick = {.on_due = on_tick, .arg = f->loop};
-    while (!transport_stdio_pid(f->upstream)) {
-        loop_timer_set(f->loop, &tick, 1);
-        loop_run(f->loop);
-    }
-    return transport_stdio_pid(f->upstream);
-}
-
 // ---- failing --------------------------------------------------------------------------------
 
 static void a_missing_command_fails_requests_from_the_loop(void **state)
@@ -248,7 +237,7 @@ static void requests_wait_for_the_handshake_and_are_answered(void **state)
     set_up(&f, NULL);
     send_ask(&f, &first, "echo");
     assert_int_equal(upstream_state(f.upstream), UPSTREAM_STARTING);
-    assert_true(wait_pid(&f) > 0);
+    assert_true(peer_wait_pid(f.loop, f.upstream) > 0);
     send_ask(&f, &second, "refuse");
     run_for(&f, 2 - f.replies);
     assert_string_equal(first.result, "{\"n\":1.0}");
@@ -326,7 +315,7 @@ static void a_server_that_dies_fails_requests_in_flight_and_is_restarted_by_the_
     struct fixture f;
     struct ask die, other, after;
     set_up_ready(&f);
-    long before = wait_pid(&f);
+    long before = peer_wait_pid(f.loop, f.upstream);
     send_ask(&f, &die, "die");
     send_ask(&f, &other, "echo");
     run_for(&f, 2);
@@ -336,7 +325,7 @@ static void a_server_that_dies_fails_requests_in_flight_and_is_restarted_by_the_
     send_ask(&f, &after, "echo");
     run_for(&f, 1);
     assert_string_equal(after.result, "{\"n\":1.0}");
-    assert_int_not_equal(wait_pid(&f), before);
+    assert_int_not_equal(peer_wait_pid(f.loop, f.upstream), before);
     tear_down(&f);
 }
 
@@ -411,7 +400,7 @@ static void last_messages_of_a_server_are_delivered_before_its_loss_is_reported(
         struct ask ask, lost;
         set_up(&f, NULL);
         make_ready(&f);
-        pid_t pid = (pid_t)wait_pid(&f);
+        pid_t pid = (pid_t)peer_wait_pid(f.loop, f.upstream);
         f.pause_at = pause_at;
         send_ask(&f, &ask, "farewell");
         send_ask(&f, &lost, "silent");

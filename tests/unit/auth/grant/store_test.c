@@ -1,4 +1,4 @@
-// Tests the token store: keys of grants, the content of the files, the cache, registrations, attempts, and refreshing
+// Tests the grant store: keys of grants, the content of the files, the cache, registrations, attempts, and refreshing
 // under a lease.
 #include "auth/caller/identity.h"
 #include "auth/grant/store.h"

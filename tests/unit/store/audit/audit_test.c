@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "folder.h"
+#include "no_threads.h"
 #include "run_until.h"
 #include "store/audit/audit.h"
 #include <inttypes.h>
@@ -1022,27 +1023,17 @@ static void a_waiter_is_called_when_the_row_cannot_be_written(void **state)
 // Runs as a user whose limit allows no new thread for a while.
 static void write_without_threads(void)
 {
-    struct rlimit before, none;
-    char log[120], shared[120];
-    snprintf(log, sizeof log, "%s-wal", path);
-    snprintf(shared, sizeof shared, "%s-shm", path);
     inherited = loop;
     loop = loop_new(&(struct err){0});
     start((struct audit_config){.required = true});
     put(10);
     run_until(is_drained());
-    const char *const files[] = {directory, path, log, shared};
-    for (size_t i = 0; geteuid() == 0 && i < COUNT(files); i++)
-        assert_int_equal(chown(files[i], 65534, 65534), 0);
-    assert_true(geteuid() != 0 || setresuid(65534, 65534, 65534) == 0);
-    assert_int_equal(getrlimit(RLIMIT_NPROC, &before), 0);
-    none = (struct rlimit){.rlim_cur = 0, .rlim_max = before.rlim_max};
-    assert_int_equal(setrlimit(RLIMIT_NPROC, &none), 0);
+    struct rlimit before = forbid_threads(path);
     put(5);
     run_until(is_failing());
     assert_false(audit_healthy(audit));
     assert_int_equal(audit_stats(audit).written, 10);
-    assert_int_equal(setrlimit(RLIMIT_NPROC, &before), 0);
+    allow_threads(before);
     run_until(is_drained());
     assert_true(audit_healthy(audit));
     assert_int_equal(audit_stats(audit).dropped, 0);
