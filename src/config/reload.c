@@ -34,7 +34,7 @@ struct reload {
     struct loop_timer again;
     char credentials_problem[sizeof((struct err *)0)->detail];
     struct candidate candidate;
-    bool reading;             // the worker has the candidate
+    bool reading;             // the candidate is in use: the worker has it, or its result is being put in force
     bool read_again;          // a change or a request came while the worker was reading
     uint64_t seen;            // fingerprint of the configuration's files when they were last read
     struct err problem;       // why the files could not be put in force
@@ -252,17 +252,18 @@ static void read_candidate(struct reload *reload)
     fail(reload, &err);
 }
 
+// A waiter may call reload_now(), which must not give the candidate to the worker until it is released.
 static void on_read(struct offload_job *job)
 {
     struct candidate *candidate = job->arg;
     struct reload *reload = (struct reload *)(void *)((char *)candidate - offsetof(struct reload, candidate));
-    reload->reading = false;
     reload->seen = candidate->fingerprint;
     if (reload->watch && candidate->config)
         take_over(reload);
     else if (reload->watch)
         fail(reload, &candidate->err);
     candidate_release(candidate);
+    reload->reading = false;
     if (reload->watch && reload->read_again)
         read_candidate(reload);
 }
