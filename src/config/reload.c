@@ -199,7 +199,7 @@ static void commit(struct reload *reload)
     const struct config *old = reload->config;
     struct policies *old_policies = reload->policies;
     reload->config = config_ref(candidate->config);
-    reload->policies = policies_of(&reload->spec, reload->config, reload->pool, candidate->policies);
+    reload->policies = policies_of(&reload->spec, reload->config, reload->pool, candidate->policies, candidate->seen);
     policies_close(old_policies, &reload->closing);
     reload->chains = reload->spec.events->commit(reload->spec.arg, reload->config, candidate->policies);
     config_unref(old);
