@@ -10,9 +10,9 @@
 //
 // No failure here is an error for a caller: an entry that cannot be read counts as not found, one that cannot be written is logged.
 //
-// A change that fails (full disk, locked file) is kept, as are all changes after it, and tried again in the same order: an entry that
-// was forgotten must not come back. Until then nothing is found. A damaged file is not used until the next start, which
-// replaces it.
+// A change that fails (full disk, locked file, no thread for the worker) is kept, as are all changes after it, and tried again in the
+// same order: an entry that was forgotten must not come back. Until then nothing is found. A damaged file is not used until the next
+// start, which replaces it.
 //
 //     start ──► on the worker ──► done ──► freed
 //                    ▲              │ failed
@@ -21,7 +21,6 @@
 //
 // Guarded by tests/unit/store/catalogue_test.c.
 #include "store/catalogue.h"
-#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -91,8 +90,9 @@ struct catalogue {
     struct offload *pool;
     int64_t total_max;
     size_t jobs, deletions, queued;  // that have not ended, also those that are kept; and the bytes of their texts
-    bool damaged, failing;           // of the worker while work is under way; failing: until the next attempt
+    bool damaged, failing;           // of the worker while a thread runs it; failing: until the next attempt
     bool told;                       // the log says that it is failing
+    uint64_t started;                // how much work was started
     size_t under_way;                // on the worker, or on its way
     struct list kept;                // struct catalogue_work: the changes that failed
     struct loop_timer retry;
@@ -102,6 +102,7 @@ struct catalogue {
 struct catalogue_work {
     struct offload_job job;
     struct list node;
+    uint64_t number;  // in the order in which work was started
     bool failed;
     struct err err;  // if it was the first one that failed
     struct catalogue *catalogue;
@@ -458,6 +459,15 @@ static void note_failed(struct catalogue *catalogue, const struct err *err)
         loop_timer_set(catalogue->loop, &catalogue->retry, RETRY_MS);
 }
 
+// In the order in which work was started: one without a thread may be kept before others that began earlier.
+static void keep(struct catalogue_work *work)
+{
+    struct list *kept = &work->catalogue->kept, *before = kept->prev;
+    while (before != kept && list_entry(before, struct catalogue_work, node)->number > work->number)
+        before = before->prev;
+    list_append(before->next, &work->node);
+}
+
 // The first work in the order in which it was started, or NULL.
 static struct catalogue_work *take_kept(struct list *kept)
 {
@@ -486,7 +496,7 @@ static void done(struct offload_job *job)
     else
         note_done(catalogue);
     if (work->failed && work->run != run_find) {
-        list_append(&catalogue->kept, &work->node);
+        keep(work);
         return;
     }
     if (find) {
@@ -530,19 +540,24 @@ static bool has_room(const struct catalogue_work *work)
                : catalogue->jobs < JOBS_MAX && (!catalogue->queued || catalogue->queued + work->text.len <= QUEUED_MAX);
 }
 
-// The pool has places for all work that may be started.
+// False: no thread could be started, because the pool has places for all work that may be started.
 static bool put(struct catalogue_work *work)
 {
-    bool put = offload_put(work->catalogue->pool, &work->job);
-    work->catalogue->under_way += put;
-    return put;
+    struct catalogue *catalogue = work->catalogue;
+    bool put = offload_put(catalogue->pool, &work->job);
+    catalogue->under_way += put;
+    if (put)
+        return true;
+    catalogue->failing = true;
+    (void)err_set(&work->err, ERR_SYSTEM, "cannot start a thread; check the limits TasksMax and ulimit -u");
+    note_failed(catalogue, &work->err);
+    return false;
 }
 
 static bool start(struct catalogue_work *work)
 {
     struct catalogue *catalogue = work->catalogue;
-    size_t queued = work->text.len;
-    if (!has_room(work) || !put(work)) {
+    if (!has_room(work)) {
         log_warn(work->deletes ? "catalogue entries not deleted: too much work is waiting"
                                : "catalogue cache not used for a server: too much work is waiting",
                  LOG_STR("tenant", work->tenant), LOG_STR("server", work->server));
@@ -550,7 +565,15 @@ static bool start(struct catalogue_work *work)
         return false;
     }
     *(work->deletes ? &catalogue->deletions : &catalogue->jobs) += 1;
-    catalogue->queued += work->queued = queued;
+    catalogue->queued += work->queued = work->text.len;
+    work->number = ++catalogue->started;
+    if (put(work))
+        return true;
+    if (work->run == run_find) {
+        work_end(work);
+        return false;
+    }
+    keep(work);
     return true;
 }
 
@@ -571,10 +594,9 @@ static void on_retry(struct loop_timer *timer)
         return;
     }
     take_all_kept(catalogue, &all);
-    while ((work = take_kept(&all))) {
-        bool again = put(work);
-        CHECK(again);
-    }
+    while ((work = take_kept(&all)))
+        if (!put(work))
+            keep(work);
 }
 
 // One more attempt, also if the last one failed. The pool is gone.

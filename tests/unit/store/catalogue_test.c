@@ -3,6 +3,9 @@
 #include "folder.h"
 #include "run_until.h"
 #include "store/catalogue.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
@@ -424,6 +427,43 @@ static void changes_that_still_fail_when_the_cache_is_closed_are_lost(void **sta
     find(name_of("new", NULL), NULL);
 }
 
+static bool no_threads;
+
+// Replaces the system's function, because the limit on threads does not apply to root.
+int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *arg)
+{
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    *(void **)&create = dlsym(RTLD_NEXT, "pthread_create");
+    return no_threads ? EAGAIN : create(thread, how, run, arg);
+}
+
+static void wait_ms(int64_t ms)
+{
+    int64_t until = clock_now_ms() + ms;
+    run_loop_until(loop, clock_now_ms() >= until);
+}
+
+static void changes_for_which_no_thread_can_be_started_are_made_later_in_their_order(void **state)
+{
+    (void)state;
+    struct catalogue_name gone = name_of("gone", NULL);
+    put(gone, "{}");
+    find(gone, "{}");
+    struct rlimit before = fill_disk();
+    put(gone, "{\"tools\":[]}");
+    find(gone, NULL);
+    wait_ms(50);  // the thread ends
+    no_threads = true;
+    catalogue_forget_server(cache, &gone);
+    put(name_of("new", NULL), "{}");
+    wait_ms(6000);  // longer than the pause before the next attempt
+    no_threads = false;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    find(gone, NULL);  // although it is still in the file
+    run_loop_until(loop, is_found("new"));
+    find(gone, NULL);
+}
+
 static void a_lookup_that_was_cancelled_is_not_reported(void **state)
 {
     (void)state;
@@ -460,6 +500,7 @@ int main(void)
         TEST(changes_that_fail_on_a_full_disk_are_made_later_in_their_order),
         TEST(changes_that_failed_are_made_at_the_latest_when_the_cache_is_closed),
         TEST(changes_that_still_fail_when_the_cache_is_closed_are_lost),
+        TEST(changes_for_which_no_thread_can_be_started_are_made_later_in_their_order),
         TEST(a_lookup_that_was_cancelled_is_not_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
