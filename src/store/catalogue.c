@@ -287,12 +287,14 @@ static void change(struct catalogue_work *work, sqlite3_stmt *statement)
         fail(work);
 }
 
-// The entry is there, even if this cannot be written.
+// The entry is there, even if this cannot be written. Callers wait for the entry, so it does not wait for another process.
 static void mark_used(struct catalogue_work *work)
 {
     sqlite3_stmt *update = bound(work, SQL_USE);
     sqlite3_bind_int64(update, 5, clock_wall_ms());
+    db_set_waiting(&work->catalogue->db, false);
     (void)run_statement(update);
+    db_set_waiting(&work->catalogue->db, true);
 }
 
 static void drop(struct catalogue_work *work, const char *why)

@@ -427,6 +427,20 @@ static void changes_that_still_fail_when_the_cache_is_closed_are_lost(void **sta
     find(name_of("new", NULL), NULL);
 }
 
+static void an_entry_is_found_at_once_while_another_process_writes_to_the_file(void **state)
+{
+    (void)state;
+    sqlite3 *other;
+    put(name_of("files", NULL), "{}");
+    find(name_of("files", NULL), "{}");
+    assert_int_equal(sqlite3_open(path, &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    int64_t began = clock_now_ms();
+    find(name_of("files", NULL), "{}");
+    assert_in_range(clock_now_ms() - began, 0, 5000);  // a change waits for 10 s
+    sqlite3_close(other);
+}
+
 static bool no_threads;
 
 // Replaces the system's function, because the limit on threads does not apply to root.
@@ -500,6 +514,7 @@ int main(void)
         TEST(changes_that_fail_on_a_full_disk_are_made_later_in_their_order),
         TEST(changes_that_failed_are_made_at_the_latest_when_the_cache_is_closed),
         TEST(changes_that_still_fail_when_the_cache_is_closed_are_lost),
+        TEST(an_entry_is_found_at_once_while_another_process_writes_to_the_file),
         TEST(changes_for_which_no_thread_can_be_started_are_made_later_in_their_order),
         TEST(a_lookup_that_was_cancelled_is_not_reported),
     };
