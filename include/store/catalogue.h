@@ -69,7 +69,7 @@ struct catalogue *catalogue_open(struct loop *loop, const struct catalogue_confi
 // Finishes the work that was started. To be called before loop_free().
 void catalogue_close(struct catalogue *catalogue);
 
-// False: too much work is waiting.
+// False: too much work is waiting, or no thread can be started.
 bool catalogue_find_start(struct catalogue *catalogue, const struct catalogue_name *name,
                           struct catalogue_find *find) MUST_CHECK;
 void catalogue_find_cancel(struct catalogue_find *find);  // done will not be called; releases the text

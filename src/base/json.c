@@ -23,9 +23,13 @@ static void wiping_free(void *block)
 
 void json_setup(void) { json_set_alloc_funcs(malloc, wiping_free); }
 
-// Jansson quotes the text near the problem without escaping it.
-static void hide_controls(char *text)
+// Jansson quotes the text near the problem without escaping it. That may be a part of a secret, unless it is a key that occurs twice;
+// the error has the position.
+static void hide_text(char *text)
 {
+    char *near = strncmp(text, "duplicate", strlen("duplicate")) == 0 ? NULL : strstr(text, " near '");
+    if (near)
+        *near = '\0';
     for (; *text; text++)
         if ((unsigned char)*text < ' ' || *text == 0x7f)
             *text = '?';
@@ -40,7 +44,7 @@ static json_t *parse(struct span text, size_t flags, const char *what, struct er
     }
     json_t *tree = json_loadb(text.at, text.len, JSON_REJECT_DUPLICATES | flags, &problem);
     if (!tree) {
-        hide_controls(problem.text);
+        hide_text(problem.text);
         (void)err_set(err, ERR_PARSE, "%s:%d:%d: %s", what, problem.line, problem.column, problem.text);
     }
     return tree;

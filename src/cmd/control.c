@@ -106,13 +106,15 @@ const struct command control_command_status = {
 
 static void print_log(const json_t *instance, bool several)
 {
-    const json_t *text = json_object_get(instance, "stderr");
-    char *shown = mem_string(json_string_value(text));
-    output_tame(shown, json_string_length(text), "\n\t");
+    struct buf shown = {0};
+    const char *state = text_at(instance, "state"), *text = text_at(instance, "stderr");
     if (several)
-        printf("== %s, pid %lld\n", text_at(instance, "state"), json_integer_value(json_object_get(instance, "pid")));
-    fputs(shown, stdout);
-    free(shown);
+        buf_printf(&shown, "== %s, pid %lld\n", state ? state : "",
+                   json_integer_value(json_object_get(instance, "pid")));
+    buf_put_text(&shown, text ? text : "");
+    output_tame(buf_text(&shown), shown.len, "\n\t");
+    fputs(buf_text(&shown), stdout);
+    buf_release(&shown);
 }
 
 static int run_logs(const struct flags *flags)

@@ -19,13 +19,23 @@ uint64_t candidate_fingerprint(const char *path)
     return sum;
 }
 
+static uint64_t find_fingerprint(const struct config *config, size_t tenant)
+{
+    char *path = config_policies_path(config, tenant);
+    uint64_t fingerprint = path ? policy_fingerprint(path) : 0;
+    free(path);
+    return fingerprint;
+}
+
 static bool read_policies(struct candidate *candidate)
 {
     const struct config *config = candidate->config;
     candidate->policies = mem_alloc((config->tenants.count + 1) * sizeof(struct policy *));
+    candidate->seen = mem_alloc((config->tenants.count + 1) * sizeof *candidate->seen);
     for (size_t i = 0; i <= config->tenants.count; i++) {
         struct policy_findings findings = {0};
         struct err why = {0};
+        candidate->seen[i] = find_fingerprint(config, i);
         candidate->policies[i] = config_policies_of(config, i, &findings, &why);
         policy_findings_release(&findings);
         if (!candidate->policies[i])
@@ -52,8 +62,10 @@ void candidate_release(struct candidate *candidate)
     for (size_t i = 0; candidate->policies && i <= candidate->config->tenants.count; i++)
         policy_unref(candidate->policies[i]);
     free(candidate->policies);
+    free(candidate->seen);
     config_unref(candidate->config);
     candidate->policies = NULL;
+    candidate->seen = NULL;
     candidate->config = NULL;
     candidate->err = (struct err){0};
 }

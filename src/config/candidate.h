@@ -14,6 +14,7 @@ struct candidate {
     uint64_t fingerprint;      // of the files before they were read
     struct config *config;     // NULL: `err` says why
     struct policy **policies;  // of each tenant; NULL: `err` says why
+    uint64_t *seen;            // fingerprint of each policy before it was read
     struct err err;
 };
 

@@ -28,7 +28,7 @@ struct policies_file {
     bool unread;   // a failure without a cause in the file, such as no free descriptor; it may pass without a change
     bool told;     // the log already has this failure
     bool loading;  // the job has been put, and the members from here on belong to the worker
-    bool again;    // a reload was requested meanwhile
+    bool again;    // a reload was requested meanwhile, or the file has changed
     struct offload_job job;
     uint64_t read;  // the fingerprint taken before the file was read
     struct policy *policy;
@@ -173,11 +173,11 @@ void policies_poll(struct policies *policies, bool asked)
         struct policies_file *file = &policies->files[i];
         if (!file->path)
             continue;
+        uint64_t now = policy_fingerprint(file->path);
         if (file->loading) {
-            file->again = file->again || asked;
+            file->again = file->again || asked || now != file->read;
             continue;
         }
-        uint64_t now = policy_fingerprint(file->path);
         if (asked || file->again || file->unread || now != file->seen)
             put(file, now);
     }
@@ -265,13 +265,12 @@ struct policies *policies_new(const struct reload_spec *spec, struct offload *po
 }
 
 struct policies *policies_of(const struct reload_spec *spec, const struct config *config, struct offload *pool,
-                             struct policy *const *in_force)
+                             struct policy *const *in_force, const uint64_t *seen)
 {
     struct policies *policies = make(spec, config, pool);
     for (size_t i = 0; i < policies->count; i++) {
-        struct policies_file *file = &policies->files[i];
         policies->in_force[i] = policy_ref(in_force[i]);
-        file->seen = file->path ? policy_fingerprint(file->path) : 0;
+        policies->files[i].seen = seen[i];
     }
     return policies;
 }

@@ -13,9 +13,10 @@ struct policy *config_policies_of(const struct config *config, size_t tenant, st
                                   struct err *err) MUST_CHECK;
 // Reads the policies of all tenants. NULL: one of them is not valid, or cannot be read.
 struct policies *policies_new(const struct reload_spec *spec, struct offload *pool, struct err *err) MUST_CHECK;
-// For another configuration, whose policies were read already: `in_force` has one for each tenant, in its order.
+// For another configuration, whose policies were read already: `in_force` has one for each tenant, in its order, and `seen` the
+// fingerprints of their files before they were read. One that changed since then is read by the next policies_poll().
 struct policies *policies_of(const struct reload_spec *spec, const struct config *config, struct offload *pool,
-                             struct policy *const *in_force);
+                             struct policy *const *in_force, const uint64_t *seen);
 struct policy *const *policies_in_force(const struct policies *policies);
 // Reads the files that changed, or all files (`asked`). The results are reported later, to the events of the reload.
 void policies_poll(struct policies *policies, bool asked);

@@ -34,7 +34,7 @@ struct reload {
     struct loop_timer again;
     char credentials_problem[sizeof((struct err *)0)->detail];
     struct candidate candidate;
-    bool reading;             // the worker has the candidate
+    bool reading;             // the candidate is in use: the worker has it, or its result is being put in force
     bool read_again;          // a change or a request came while the worker was reading
     uint64_t seen;            // fingerprint of the configuration's files when they were last read
     struct err problem;       // why the files could not be put in force
@@ -199,7 +199,7 @@ static void commit(struct reload *reload)
     const struct config *old = reload->config;
     struct policies *old_policies = reload->policies;
     reload->config = config_ref(candidate->config);
-    reload->policies = policies_of(&reload->spec, reload->config, reload->pool, candidate->policies);
+    reload->policies = policies_of(&reload->spec, reload->config, reload->pool, candidate->policies, candidate->seen);
     policies_close(old_policies, &reload->closing);
     reload->chains = reload->spec.events->commit(reload->spec.arg, reload->config, candidate->policies);
     config_unref(old);
@@ -252,17 +252,18 @@ static void read_candidate(struct reload *reload)
     fail(reload, &err);
 }
 
+// A waiter may call reload_now(), which must not give the candidate to the worker until it is released.
 static void on_read(struct offload_job *job)
 {
     struct candidate *candidate = job->arg;
     struct reload *reload = (struct reload *)(void *)((char *)candidate - offsetof(struct reload, candidate));
-    reload->reading = false;
     reload->seen = candidate->fingerprint;
     if (reload->watch && candidate->config)
         take_over(reload);
     else if (reload->watch)
         fail(reload, &candidate->err);
     candidate_release(candidate);
+    reload->reading = false;
     if (reload->watch && reload->read_again)
         read_candidate(reload);
 }

@@ -21,21 +21,32 @@
 #define LOCK_TRIES 40
 #define LOCK_PAUSE_NS 25000000L
 
+// Any user who may read the folder can lock it, but a gateway holds the lock only for an instant: one that stays is ignored.
+static bool lock(int folder, const char *path)
+{
+    for (int tries = 1; flock(folder, LOCK_EX | LOCK_NB) < 0; tries++) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return false;
+        if (tries == LOCK_TRIES) {
+            log_warn("folder of a socket is locked by another process: not waiting for it", LOG_STR("folder", path));
+            return true;
+        }
+        nanosleep(&(struct timespec){0, LOCK_PAUSE_NS}, NULL);
+    }
+    return true;
+}
+
 // The folder, locked; -1 with the error set.
 static int lock_folder(const char *path, struct err *err)
 {
     size_t len = (size_t)(strrchr(path, '/') - path);
     char *folder = mem_copy(path, len ? len : 1);
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), tries = 0;
-    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        if ((errno != EWOULDBLOCK && errno != EINTR) || ++tries == LOCK_TRIES) {
-            int saved = errno;
-            close(fd);
-            fd = -1;
-            errno = saved;
-            break;
-        }
-        nanosleep(&(struct timespec){0, LOCK_PAUSE_NS}, NULL);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0 && !lock(fd, folder)) {
+        int why = errno;
+        close(fd);
+        errno = why;
+        fd = -1;
     }
     if (fd < 0)
         (void)err_set(err, ERR_CONFIG, "cannot listen on unix:%s: cannot open and lock the folder %s: %s", path, folder,

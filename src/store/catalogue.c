@@ -10,9 +10,9 @@
 //
 // No failure here is an error for a caller: an entry that cannot be read counts as not found, one that cannot be written is logged.
 //
-// A change that fails (full disk, locked file) is kept, as are all changes after it, and tried again in the same order: an entry that
-// was forgotten must not come back. Until then nothing is found. A deletion is also kept if no thread can be started for it. A damaged
-// file is not used until the next start, which replaces it.
+// A change that fails (full disk, locked file, no thread for the worker) is kept, as are all changes after it, and tried again in the
+// same order: an entry that was forgotten must not come back. Until then nothing is found. A damaged file is not used until the next
+// start, which replaces it.
 //
 //     start ──► on the worker ──► done ──► freed
 //                    ▲              │ failed
@@ -90,13 +90,11 @@ struct catalogue {
     struct offload *pool;
     int64_t total_max;
     size_t jobs, deletions, queued;  // that have not ended, also those that are kept; and the bytes of their texts
-    bool damaged, failing;           // of the worker while work is under way; failing: until the next attempt
+    bool damaged, failing;           // of the worker while a thread runs it; failing: until the next attempt
     bool told;                       // the log says that it is failing
+    uint64_t started;                // how much work was started
     size_t under_way;                // on the worker, or on its way
-    uint64_t works;                  // that were made
-    struct list kept;   // struct catalogue_work: the changes that failed, in the order in which they were made
-    struct list again;  // the same while `retrying` has them
-    struct offload_job retrying;
+    struct list kept;                // struct catalogue_work: the changes that failed
     struct loop_timer retry;
 };
 
@@ -104,7 +102,7 @@ struct catalogue {
 struct catalogue_work {
     struct offload_job job;
     struct list node;
-    uint64_t number;
+    uint64_t number;  // in the order in which work was started
     bool failed;
     struct err err;  // if it was the first one that failed
     struct catalogue *catalogue;
@@ -211,17 +209,13 @@ static void put_aside(const struct catalogue_config *config, const struct err *w
 }
 
 static void on_retry(struct loop_timer *timer);
-static void run_again(struct offload_job *job);
-static void done_again(struct offload_job *job);
 
 struct catalogue *catalogue_open(struct loop *loop, const struct catalogue_config *config, struct err *err)
 {
     struct catalogue *catalogue = mem_new(struct catalogue);
     catalogue->loop = loop;
     catalogue->retry = (struct loop_timer){.on_due = on_retry, .arg = catalogue, .name = "catalogue cache"};
-    catalogue->retrying = (struct offload_job){.run = run_again, .done = done_again, .arg = catalogue};
     list_init(&catalogue->kept);
-    list_init(&catalogue->again);
     catalogue->total_max = config->total_max ? config->total_max : TOTAL_MAX;
     bool open = open_file(catalogue, config, err);
     if (!open && catalogue->db.damaged) {
@@ -293,12 +287,14 @@ static void change(struct catalogue_work *work, sqlite3_stmt *statement)
         fail(work);
 }
 
-// The entry is there, even if this cannot be written.
+// The entry is there, even if this cannot be written. Callers wait for the entry, so it does not wait for another process.
 static void mark_used(struct catalogue_work *work)
 {
     sqlite3_stmt *update = bound(work, SQL_USE);
     sqlite3_bind_int64(update, 5, clock_wall_ms());
+    db_set_waiting(&work->catalogue->db, false);
     (void)run_statement(update);
+    db_set_waiting(&work->catalogue->db, true);
 }
 
 static void drop(struct catalogue_work *work, const char *why)
@@ -436,13 +432,6 @@ static void run(struct offload_job *job)
     work->failed = work->catalogue->failing;
 }
 
-static void run_again(struct offload_job *job)
-{
-    struct catalogue *catalogue = job->arg;
-    list_each(node, &catalogue->again)
-        run(&list_entry(node, struct catalogue_work, node)->job);
-}
-
 // ---- on the loop ----------------------------------------------------------------------------
 
 static void work_free(struct catalogue_work *work)
@@ -472,15 +461,16 @@ static void note_failed(struct catalogue *catalogue, const struct err *err)
         loop_timer_set(catalogue->loop, &catalogue->retry, RETRY_MS);
 }
 
+// In the order in which work was started: one without a thread may be kept before others that began earlier.
 static void keep(struct catalogue_work *work)
 {
-    struct list *kept = &work->catalogue->kept, *later = kept;
-    while (later->prev != kept && list_entry(later->prev, struct catalogue_work, node)->number > work->number)
-        later = later->prev;
-    list_append(later, &work->node);  // before the first one that was made later
+    struct list *kept = &work->catalogue->kept, *before = kept->prev;
+    while (before != kept && list_entry(before, struct catalogue_work, node)->number > work->number)
+        before = before->prev;
+    list_append(before->next, &work->node);
 }
 
-// The first work in the order in which it was made, or NULL.
+// The first work in the order in which it was started, or NULL.
 static struct catalogue_work *take_kept(struct list *kept)
 {
     struct catalogue_work *work = list_empty(kept) ? NULL : list_entry(kept->next, struct catalogue_work, node);
@@ -530,7 +520,6 @@ static struct catalogue_work *work_new(struct catalogue *catalogue, const struct
 {
     struct catalogue_work *work = mem_new(struct catalogue_work);
     work->catalogue = catalogue;
-    work->number = ++catalogue->works;
     work->run = run_it;
     work->job = (struct offload_job){.run = run, .done = done, .arg = work};
     work->tenant = mem_string(name->tenant);
@@ -553,45 +542,42 @@ static bool has_room(const struct catalogue_work *work)
                : catalogue->jobs < JOBS_MAX && (!catalogue->queued || catalogue->queued + work->text.len <= QUEUED_MAX);
 }
 
-static void log_refused(const struct catalogue_work *work, const char *why)
+// False: no thread could be started, because the pool has places for all work that may be started.
+static bool put(struct catalogue_work *work)
 {
-    log_warn(work->deletes ? "catalogue entries not deleted" : "catalogue cache not used for a server",
-             LOG_STR("tenant", work->tenant), LOG_STR("server", work->server), LOG_STR("why", why));
-}
-
-// The pool has places for all work that may be started, so no thread could be started, and none is running.
-static bool start_later(struct catalogue_work *work)
-{
-    static const char why[] = "cannot start a thread; check the limits TasksMax and ulimit -u";
-    if (!work->deletes) {
-        log_refused(work, why);
-        work_end(work);
-        return false;
-    }
-    work->catalogue->failing = true;
-    (void)err_set(&work->err, ERR_SYSTEM, "%s", why);
-    note_failed(work->catalogue, &work->err);
-    keep(work);
-    return true;
+    struct catalogue *catalogue = work->catalogue;
+    bool put = offload_put(catalogue->pool, &work->job);
+    catalogue->under_way += put;
+    if (put)
+        return true;
+    catalogue->failing = true;
+    (void)err_set(&work->err, ERR_SYSTEM, "cannot start a thread; check the limits TasksMax and ulimit -u");
+    note_failed(catalogue, &work->err);
+    return false;
 }
 
 static bool start(struct catalogue_work *work)
 {
     struct catalogue *catalogue = work->catalogue;
     if (!has_room(work)) {
-        log_refused(work, "too much work is waiting");
+        log_warn(work->deletes ? "catalogue entries not deleted: too much work is waiting"
+                               : "catalogue cache not used for a server: too much work is waiting",
+                 LOG_STR("tenant", work->tenant), LOG_STR("server", work->server));
         work_free(work);
         return false;
     }
     *(work->deletes ? &catalogue->deletions : &catalogue->jobs) += 1;
     catalogue->queued += work->queued = work->text.len;
-    if (!offload_put(catalogue->pool, &work->job))
-        return start_later(work);
-    catalogue->under_way++;
+    work->number = ++catalogue->started;
+    if (put(work))
+        return true;
+    if (work->run == run_find) {
+        work_end(work);
+        return false;
+    }
+    keep(work);
     return true;
 }
-
-// ---- trying again ---------------------------------------------------------------------------
 
 // Gives the kept work back, in its order. No work is under way.
 static void take_all_kept(struct catalogue *catalogue, struct list *all)
@@ -600,37 +586,19 @@ static void take_all_kept(struct catalogue *catalogue, struct list *all)
     catalogue->failing = false;
 }
 
-static void done_again(struct offload_job *job)
-{
-    struct catalogue *catalogue = job->arg;
-    struct catalogue_work *work;
-    struct list all;
-    list_move_all(&all, &catalogue->again);
-    while ((work = take_kept(&all)))
-        done(&work->job);
-}
-
-// One job has all of the kept work, so that it stays in its order if no thread can be started.
 static void on_retry(struct loop_timer *timer)
 {
     struct catalogue *catalogue = timer->arg;
+    struct catalogue_work *work;
+    struct list all;
     if (catalogue->under_way) {  // which will fail, and be kept behind the others
         loop_timer_set(catalogue->loop, timer, DRAIN_MS);
         return;
     }
-    size_t count = 0;
-    list_each(node, &catalogue->kept)
-        count++;
-    take_all_kept(catalogue, &catalogue->again);
-    if (!count)
-        return;
-    if (offload_put(catalogue->pool, &catalogue->retrying)) {
-        catalogue->under_way = count;
-        return;
-    }
-    list_move_all(&catalogue->kept, &catalogue->again);
-    catalogue->failing = true;
-    loop_timer_set(catalogue->loop, timer, RETRY_MS);
+    take_all_kept(catalogue, &all);
+    while ((work = take_kept(&all)))
+        if (!put(work))
+            keep(work);
 }
 
 // One more attempt, also if the last one failed. The pool is gone.

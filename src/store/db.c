@@ -292,9 +292,11 @@ static int on_busy(void *arg, int times)
     return 1;
 }
 
+void db_set_waiting(struct db *db, bool waits) { sqlite3_busy_handler(db->sqlite, waits ? on_busy : NULL, NULL); }
+
 static void set_guards(struct db *db)
 {
-    sqlite3_busy_handler(db->sqlite, on_busy, NULL);
+    db_set_waiting(db, true);
     sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
     sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
     sqlite3_db_config(db->sqlite, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);

@@ -13,5 +13,6 @@ bool db_prepare_all(struct db *db, const char *const *sql, size_t count, sqlite3
                     struct err *err) MUST_CHECK;
 void db_finalize_all(sqlite3_stmt **statements, size_t count);
 void db_bind_bytes(sqlite3_stmt *statement, int at, struct span bytes);  // not copied; an empty span is an empty blob
+void db_set_waiting(struct db *db, bool waits);  // while another process writes, for up to 10 s; an open file does
 
 #endif

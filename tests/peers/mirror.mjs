@@ -17,7 +17,7 @@
 // capabilities, --instructions the text of its instructions; %PID% stands for its process id in both.
 // --items has the text of further items in the list of tools; U+F8FF in it becomes the byte FF, and %LARGE% a long text. With --id-last the id
 // is the last member of responses, as in those of the TypeScript SDK. With --after FILE it exits at once unless the
-// file exists.
+// file exists. With --subscribe-after FILE it creates FILE-begun when it gets a subscription, and answers when FILE exists.
 import { existsSync, renameSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { text as body } from 'node:stream/consumers';
@@ -38,6 +38,7 @@ const resources = option('--resources') ? JSON.parse(option('--resources')) : RE
 const templates = option('--templates') ? JSON.parse(option('--templates')) : TEMPLATES;
 const own = name => option(name)?.replaceAll('%PID%', process.pid);
 const items = option('--items') ? `,${option('--items').replaceAll('%LARGE%', 'x'.repeat(300_000))}` : '';
+const slow = option('--subscribe-after');
 const subscribed = new Set();
 const asked = new Map();
 const received = [];
@@ -119,6 +120,7 @@ async function answer(method, context) {
             return result(`{"contents":[{"uri":${quoted(params.uri)},"text":${quoted(params.uri)}}]}`);
         case 'resources/subscribe':
             subscribed.add(params.uri);
+            if (slow) await acts.wait({ file: slow, begun: `${slow}-begun` });
             return result('{}');
         case 'resources/unsubscribe':
             subscribed.delete(params.uri);

@@ -41,7 +41,8 @@ void session_life_move(struct session *session);
 
 // ---- subscription.c
 bool subscription_is_first(const struct link *link, struct span uri);
-void subscription_add(struct session *session, struct link *link, struct span uri);
+// After the server has accepted it. A session that uses another process of the server by now subscribes there.
+void subscription_begin(struct session *session, struct link *link, struct span uri);
 void subscription_give_up(struct link *link, struct span uri);  // at the server, unless another session has it
 void subscription_remove(struct session *session, struct link *link, struct span uri);  // no effect if not subscribed
 

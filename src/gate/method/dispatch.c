@@ -359,7 +359,7 @@ static void on_subscribed(struct upstream_request *request, const struct upstrea
         subscription_give_up(call->link, call->target);
         reply = &denied;
     } else if (reply->result.at) {
-        subscription_add(call->session, call->link, call->target);
+        subscription_begin(call->session, call->link, call->target);
         reply = &empty;
     }
     on_server_reply(request, reply);
@@ -372,7 +372,7 @@ static enum phase_result do_subscribe(struct call *call)
     if (call->session->subscribed.count >= SUBSCRIPTIONS_MAX)
         return call_fail(call, ERR_LIMITED, "too many subscriptions in one session (at most %d)", SUBSCRIPTIONS_MAX);
     if (!subscription_is_first(call->link, call->target)) {
-        subscription_add(call->session, call->link, call->target);
+        subscription_begin(call->session, call->link, call->target);
         return PHASE_REPLY;
     }
     enum phase_result result = do_forward(call);

@@ -26,6 +26,7 @@ void caller_task_note(struct link *link,
 void caller_task_put_list(const struct link *link, struct span result, struct buf *out);  // of tasks/list
 
 // ---- subscription.c
+void subscription_add(struct session *session, struct link *link, struct span uri);  // of the session's scope
 void subscription_drop_session(struct session *session);
 // The session has another scope: moves subscriptions to servers that were changed, and ends those to servers that were removed.
 void subscription_move(struct session *session);

@@ -63,10 +63,45 @@ static void end(struct session *session, struct span key)
     free(subscription);
 }
 
+// The link of the session's scope to the same server. NULL: the server was removed. They differ if the call that names the link began
+// before a reload or a restart: its link ends with it.
+static struct link *find_successor(const struct session *session, const struct link *link)
+{
+    const char *name = upstream_server(link->upstream)->name;
+    for (size_t i = 0; i < session->scope->link_count; i++) {
+        struct link *other = session->scope->links[i];
+        if (other == link || strcmp(upstream_server(other->upstream)->name, name) == 0)
+            return other;
+    }
+    return NULL;
+}
+
+// The server is asked now, unless another session has subscribed to the URI already, or when it is ready.
+static void add_to_successor(struct session *session, struct link *link, struct span uri)
+{
+    bool first = subscription_is_first(link, uri);
+    subscription_add(session, link, uri);
+    if (first && upstream_state(link->upstream) == UPSTREAM_READY)
+        tell_server(link, METHOD_RESOURCES_SUBSCRIBE, uri);
+    upstream_start(link->upstream);
+}
+
+void subscription_begin(struct session *session, struct link *link, struct span uri)
+{
+    struct link *successor = find_successor(session, link);
+    if (successor == link)
+        subscription_add(session, link, uri);
+    else if (successor)
+        add_to_successor(session, successor, uri);
+}
+
 void subscription_remove(struct session *session, struct link *link, struct span uri)
 {
+    struct link *successor = find_successor(session, link);
     struct buf key = {0};
-    put_key(link, uri, &key);
+    if (!successor)
+        return;
+    put_key(successor, uri, &key);
     end(session, buf_span(&key));
     buf_release(&key);
 }
@@ -77,17 +112,6 @@ void subscription_drop_session(struct session *session)
     void *value;
     for (size_t at = 0; map_next(&session->subscribed, &at, &key, &value);)
         end(session, key);
-}
-
-static struct link *find_successor(const struct session *session, const struct link *link)
-{
-    const char *name = upstream_server(link->upstream)->name;
-    for (size_t i = 0; i < session->scope->link_count; i++) {
-        struct link *other = session->scope->links[i];
-        if (other == link || strcmp(upstream_server(other->upstream)->name, name) == 0)
-            return other;
-    }
-    return NULL;
 }
 
 struct moving {
@@ -112,8 +136,7 @@ void subscription_move(struct session *session)
         end(session, key);
     }
     for (size_t i = 0; i < count; i++) {
-        subscription_add(session, moving[i].to, span_of(moving[i].uri));
-        upstream_start(moving[i].to->upstream);  // it subscribes when it is ready
+        add_to_successor(session, moving[i].to, span_of(moving[i].uri));
         free(moving[i].uri);
     }
     free(moving);

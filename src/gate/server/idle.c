@@ -52,7 +52,9 @@ void idle_note_call(struct call *call)
         usage->interval_ms += usage->interval_ms ? (since - usage->interval_ms) / RECENT_PART : since;
     usage->asked_ms = now;
     usage->unsaved = true;
-    (void)map_put(&usage->callers, span_of(call->session->id), call->link);
+    // A reload may have given the session another scope: only the links of its own scope notice its end.
+    if (call->scope == call->session->scope || scope_link(call->session->scope, call->link->source))
+        (void)map_put(&usage->callers, span_of(call->session->id), call->link);
 }
 
 void idle_note_task(struct link *link, struct span task)

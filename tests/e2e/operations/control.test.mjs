@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, existsSync, statSync, writeFileSync } from 'node:fs';
-import { connect } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
@@ -281,6 +281,28 @@ describe('logs', () => {
         for (const [i, text] of [...shown.map(({ shown }) => shown), gateway.log()].entries())
             assert.doesNotMatch(text, /[\0-\x08\x0b-\x1f\x7f-\x9f]/, String(commands[i] ?? 'the log'));
         assert.match(gateway.log(), /\u20ac/, 'other characters stay');
+    });
+
+    test('a process that listens in the place of a gateway cannot control the terminal of an operator, nor crash a command', async t => {
+        const path = newSocket(), odd = '\u001b]0;title\u0007\u009b31m';
+        let result;
+        const server = createServer(socket => socket.on('error', () => {}).on('data', () => socket.end(`${JSON.stringify({ ok: true, result, gateway: { configuration: odd } })}\n`)));
+        server.listen(path);
+        await once(server, 'listening');
+        t.after(() => server.close());
+        const asks = [['logs', 'a'], ['servers'], ['status'], ['reload'], ['restart', 'a']];
+        const results = [
+            [{ state: odd, pid: 1, stderr: odd }, { state: odd, stderr: odd }],
+            [{ stderr: 'x' }, {}],
+            { status: odd, version: odd, problems: [odd], listeners: [odd], changes: odd, configuration: { failing_since: odd } },
+            {}, [], [7], 'text', null
+        ];
+        for (result of results)
+            for (const ask of asks) {
+                const { shown, status } = await command.onTerminal([...ask, '--control', path]);
+                assert.doesNotMatch(shown, /[\0-\x08\x0b-\x1f\x7f-\x9f]/, `${ask}: ${JSON.stringify(result)}`);
+                assert.ok(Object.values(EXIT).includes(status), `${ask}: exit status ${status}\n${shown}`);
+            }
     });
 
     test('postern logs of an unknown server fails', async t => {

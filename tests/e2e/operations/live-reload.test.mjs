@@ -147,6 +147,25 @@ describe('servers', () => {
         news.drop();
     });
 
+    test('a subscription that is being made while its server is changed is moved, too', async t => {
+        const file = join(folder.path, 'subscribe');
+        const server = tools => mirror(tools, { args: [...mirror(tools).args, '--subscribe-after', file] });
+        const gateway = await start(t, { mcpServers: { a: server('one') } }), session = await Session.open(gateway.url);
+        const news = await session.get();
+        const answer = session.request('resources/subscribe', { uri: 'postern://a/mirror:///one' });
+        await until(() => existsSync(`${file}-begun`), WAIT_MS, 'the server has the subscription');
+        await gateway.reconfigure({ mcpServers: { a: server('other') } });
+        assert.ok((await session.call('a__other')).result, 'the changed server is up before the old one answers');
+        writeFileSync(file, '');
+        assert.ok((await answer).result);
+        await until(async () => (await gateway.servers()).length === 1, WAIT_MS, 'the old process ends');
+        assert.ok((await session.call('a__update', { uri: 'mirror:///one' })).result);
+        assert.equal((await heard(news, 'notifications/resources/updated')).params.uri, 'postern://a/mirror:///one');
+        assert.ok((await session.request('resources/unsubscribe', { uri: 'postern://a/mirror:///one' })).result);
+        assert.equal((await session.call('a__update', { uri: 'mirror:///one' })).result.content[0].text, 'nobody subscribed');
+        news.drop();
+    });
+
     test('names change with the prefix and the separator', async t => {
         const gateway = await start(t, { mcpServers: { a: mirror('one') } }), session = await Session.open(gateway.url);
         await gateway.reconfigure({ separator: '.', mcpServers: { a: mirror('one') } });

@@ -536,6 +536,27 @@ static void H13_a_server_in_a_tenant_has_the_same_requirements_as_one_at_the_top
         }
 }
 
+static void the_error_of_a_malformed_file_contains_no_text_of_it_except_a_key_that_occurs_twice(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{\"env\":{\"TOKEN\":\"hunter2",           "{\"env\":{\"TOKEN\":\"hunter2\n\"}}",
+        "{\"env\":{\"TOKEN\":hunter2}}",           "{\"env\":{\"TOKEN\":\"hunter2\\q\"}}",
+        "{\"env\":{\"TOKEN\" \"hunter2\"}}",       "{\"env\":{\"TOKEN\":1 \"hunter2\"}}",
+        "{\"env\":{\"TOKEN\":\"a\",\"hunter2\"}}",
+    };
+    struct err err;
+    for (size_t i = 0; i < COUNT(texts); i++) {
+        write_file("other.json", texts[i]);
+        assert_null(config_load("other.json", &err));
+        assert_contains(err.detail, "other.json:1:");
+        assert_null(strstr(err.detail, "hunter"));
+    }
+    write_file("other.json", "{\"prefix\":true,\"prefix\":true}");
+    assert_null(config_load("other.json", &err));
+    assert_contains(err.detail, "\"prefix\"");
+}
+
 static void a_tenants_d_that_is_not_a_folder_stops_the_start(void **state)
 {
     (void)state;
@@ -557,6 +578,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(H13_a_server_in_a_tenant_has_the_same_requirements_as_one_at_the_top,
                                         make_tenants_d, remove_tenants_d),
         cmocka_unit_test(a_tenants_d_that_is_not_a_folder_stops_the_start),
+        cmocka_unit_test(the_error_of_a_malformed_file_contains_no_text_of_it_except_a_key_that_occurs_twice),
         cmocka_unit_test(an_empty_configuration_has_the_defaults),
         cmocka_unit_test(servers_are_read_with_their_type),
         cmocka_unit_test(the_control_socket_is_that_of_the_configuration_or_the_default),

@@ -52,6 +52,7 @@ static struct fixture {
         struct buf in;
         json_t *received;   // all messages except those of the handshake and the lists
         bool keeps_quiet;   // does not answer `initialize`
+        bool tests_answer;  // subscriptions and log levels, which the fixture answers otherwise
         json_t *unstarted;  // an `initialize` without an answer
         const char *tools, *resources;
         unsigned listed;  // how often its tools were requested
@@ -132,7 +133,7 @@ static inline void fixture_receive(struct span line)
     assert_non_null(message);
     if (!fixture_answer(message)) {
         json_array_append(f.server.received, message);
-        for (size_t i = 0; i < COUNT(acknowledged); i++)
+        for (size_t i = 0; i < COUNT(acknowledged) && !f.server.tests_answer; i++)
             if (strcmp(fixture_method(message), acknowledged[i]) == 0)
                 server_answers(message, "{}");
     }

@@ -2,6 +2,7 @@
 //
 // To prove that a message does not reach a session, the tests wait for a later message, because messages keep their order.
 #include "fixture.h"
+#include "gate/control.h"
 
 #define LOG(level, data)                                                                                              \
     "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"" level "\",\"logger\":\"l\"," \
@@ -172,6 +173,32 @@ static void a_subscription_ends_when_the_policy_no_longer_allows_it(void **state
     assert_string_equal(text_of(to_first), END);
 }
 
+static void disable_server(void)
+{
+    struct err err;
+    json_t *result = gate_control_disable(f.gate, &(struct gate_control_actor){"os", "uid:0", "pid:1"},
+                                          &(struct gate_control_target){"default", "s"}, &err);
+    assert_non_null(result);
+    json_decref(result);
+}
+
+static void a_subscription_that_is_being_made_ends_with_a_server_that_is_disabled(void **state)
+{
+    (void)state;
+    f.server.tests_answer = true;
+    f.config->timeouts.shutdown_ms = 20000;  // for the calls of the server that is disabled
+    struct exchange *exchange = send_message(first, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"resources/subscribe\","
+                                                    "\"params\":{\"uri\":\"postern://s/x://a\"}}");
+    run_until(server_received("resources/subscribe"));
+    disable_server();
+    server_answers(server_received("resources/subscribe"), "{}");
+    run_until(is_over(exchange));
+    assert_int_equal(exchange->code, ERR_NONE);
+    assert_int_equal(session_of(first)->subscribed.count, 0);
+    run_until(list_empty(&f.gate->retired) && !f.gate->links_closing);  // the server is freed
+    (void)arrive(ARRIVAL_END, first, NULL);
+}
+
 // Makes a call that creates a task with this id at the server.
 static void make_task(const char *session, const char *task)
 {
@@ -253,6 +280,7 @@ int main(void)
         TWO(an_updated_resource_is_announced_to_its_subscribers),
         TWO(two_sessions_share_one_subscription_at_the_server),
         TWO(a_subscription_ends_when_the_policy_no_longer_allows_it),
+        TWO(a_subscription_that_is_being_made_ends_with_a_server_that_is_disabled),
         TWO(the_status_of_a_task_is_sent_only_to_its_owner),
         TWO(the_status_of_a_task_without_an_owner_waits_for_the_answer_that_names_the_task),
         TWO(the_progress_of_a_call_reaches_its_caller_under_the_callers_token),

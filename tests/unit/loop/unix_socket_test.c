@@ -3,6 +3,7 @@
 #include "folder.h"
 #include "loop/unix_socket.h"
 #include <errno.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -91,6 +92,22 @@ static void a_path_that_cannot_be_a_socket_is_refused(void **state)
     write_file(path, "a file");
     refuse(path, "the existing file is not a socket");
     assert_int_equal(access(path, F_OK), 0);
+}
+
+// Any user who may read the folder can do this.
+static void a_lock_that_stays_on_the_folder_does_not_prevent_a_socket(void **state)
+{
+    (void)state;
+    struct unix_socket_file file, other;
+    int folder = open(directory, O_RDONLY | O_CLOEXEC);
+    assert_int_equal(flock(folder, LOCK_EX), 0);
+    int fd = listen_at(&file);
+    refuse(path, "listens there already");
+    close(fd);
+    close(listen_at(&other));
+    free(file.path);
+    unix_socket_remove(&other);
+    close(folder);
 }
 
 static void a_connection_reports_the_process_of_its_peer(void **state)
@@ -191,6 +208,7 @@ int main(void)
         TEST(a_socket_that_a_process_listens_on_is_not_replaced),
         TEST(a_socket_file_of_another_process_is_not_removed),
         TEST(a_path_that_cannot_be_a_socket_is_refused),
+        TEST(a_lock_that_stays_on_the_folder_does_not_prevent_a_socket),
         TEST(a_connection_reports_the_process_of_its_peer),
         TEST(passed_descriptors_arrive_with_the_bytes),
         TEST(too_many_descriptors_are_an_error_and_none_stays_open),

@@ -1,15 +1,15 @@
 // Tests the catalogue cache: entries and the names that find them, the bounds, and damaged files and entries.
 #include "base/log.h"
 #include "folder.h"
-#include "no_threads.h"
 #include "run_until.h"
 #include "store/catalogue.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static char path[96];
 static struct loop *loop;
@@ -427,41 +427,55 @@ static void changes_that_still_fail_when_the_cache_is_closed_are_lost(void **sta
     find(name_of("new", NULL), NULL);
 }
 
-// One change has failed before and is tried again without a thread, and one begins without a thread.
-static void change_without_threads(void)
-{
-    struct catalogue_name gone = name_of("gone", NULL);
-    loop = loop_new(&(struct err){0});
-    cache = open_with((struct catalogue_config){0});
-    put(gone, "{}");
-    find(gone, "{}");
-    struct rlimit disk = fill_disk();
-    put(name_of("new", NULL), "{}");
-    find(name_of("new", NULL), NULL);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &disk), 0);
-    struct rlimit threads = forbid_threads(path);
-    catalogue_forget_server(cache, &gone);
-    int64_t retried = clock_now_ms() + 6000;
-    run_loop_until(loop, clock_now_ms() > retried);
-    allow_threads(threads);
-    run_loop_until(loop, is_found("new"));
-    find(gone, NULL);
-    catalogue_close(cache);
-    loop_free(loop);
-}
-
-static void changes_wait_while_no_thread_can_be_started(void **state)
+static void an_entry_is_found_at_once_while_another_process_writes_to_the_file(void **state)
 {
     (void)state;
-    int status = -1;
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        change_without_threads();
-        _exit(0);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    sqlite3 *other;
+    put(name_of("files", NULL), "{}");
+    find(name_of("files", NULL), "{}");
+    assert_int_equal(sqlite3_open(path, &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    int64_t began = clock_now_ms();
+    find(name_of("files", NULL), "{}");
+    assert_in_range(clock_now_ms() - began, 0, 5000);  // a change waits for 10 s
+    sqlite3_close(other);
+}
+
+static bool no_threads;
+
+// Replaces the system's function, because the limit on threads does not apply to root.
+int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *arg)
+{
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    *(void **)&create = dlsym(RTLD_NEXT, "pthread_create");
+    return no_threads ? EAGAIN : create(thread, how, run, arg);
+}
+
+static void wait_ms(int64_t ms)
+{
+    int64_t until = clock_now_ms() + ms;
+    run_loop_until(loop, clock_now_ms() >= until);
+}
+
+static void changes_for_which_no_thread_can_be_started_are_made_later_in_their_order(void **state)
+{
+    (void)state;
+    struct catalogue_name gone = name_of("gone", NULL);
+    put(gone, "{}");
+    find(gone, "{}");
+    struct rlimit before = fill_disk();
+    put(gone, "{\"tools\":[]}");
+    find(gone, NULL);
+    wait_ms(50);  // the thread ends
+    no_threads = true;
+    catalogue_forget_server(cache, &gone);
+    put(name_of("new", NULL), "{}");
+    wait_ms(6000);  // longer than the pause before the next attempt
+    no_threads = false;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    find(gone, NULL);  // although it is still in the file
+    run_loop_until(loop, is_found("new"));
+    find(gone, NULL);
 }
 
 static void a_lookup_that_was_cancelled_is_not_reported(void **state)
@@ -500,7 +514,8 @@ int main(void)
         TEST(changes_that_fail_on_a_full_disk_are_made_later_in_their_order),
         TEST(changes_that_failed_are_made_at_the_latest_when_the_cache_is_closed),
         TEST(changes_that_still_fail_when_the_cache_is_closed_are_lost),
-        TEST(changes_wait_while_no_thread_can_be_started),
+        TEST(an_entry_is_found_at_once_while_another_process_writes_to_the_file),
+        TEST(changes_for_which_no_thread_can_be_started_are_made_later_in_their_order),
         TEST(a_lookup_that_was_cancelled_is_not_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

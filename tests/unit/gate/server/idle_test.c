@@ -56,6 +56,29 @@ static void a_server_that_is_never_idle_or_eager_is_not_ended(void **state)
     assert_true(idle_limit(&server, 1, true) == INT64_MAX);
 }
 
+static void a_session_that_a_reload_took_from_a_server_does_not_keep_it(void **state)
+{
+    (void)state;
+    struct err err;
+    struct gate gate = {.loop = loop_new(&err)};
+    struct link used = {.source = (struct source *)&used}, other = {.source = (struct source *)&other};
+    struct link *before_links[] = {&used}, *now_links[] = {&other};
+    struct scope before = {.links = before_links, .link_count = 1}, now = {.links = now_links, .link_count = 1};
+    struct session session = {.scope = &before, .id = "a session"};
+    struct call call = {.gate = &gate, .link = &used, .scope = &before, .session = &session};
+    idle_note_call(&call);
+    assert_int_equal(used.usage.callers.count, 1);
+    idle_session_ends(&used, &session);
+    session.scope = &now;  // the call began before
+    idle_note_call(&call);
+    assert_int_equal(used.usage.callers.count, 0);
+    now.links = before_links;
+    idle_note_call(&call);
+    assert_int_equal(used.usage.callers.count, 1);
+    map_release(&used.usage.callers);
+    loop_free(gate.loop);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -63,6 +86,7 @@ int main(void)
         cmocka_unit_test(a_server_that_was_not_used_yet_has_the_longest_time),
         cmocka_unit_test(the_bounds_of_the_configuration_hold),
         cmocka_unit_test(a_server_that_is_never_idle_or_eager_is_not_ended),
+        cmocka_unit_test(a_session_that_a_reload_took_from_a_server_does_not_keep_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
