@@ -1,10 +1,11 @@
 // The catalogue cache keeps the lists of each user apart, and no longer than the user's grant.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { copyFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { after, before, test } from 'node:test';
+import { promisify } from 'node:util';
 
 import { binary, catalogueText, freePort, node, peerPath, startGateway, startPeer, stdioServer, temporaryDirectory, until } from '../gateway.mjs';
 import { Jar } from '../jar.mjs';
@@ -191,6 +192,30 @@ test('lists of a user whose token is revoked are deleted', async () => {
         await gateway.stop();
     }
 });
+
+for (const used of [true, false])
+    test(`H2 lists of a user are deleted when a command logs the user out of a server that ${used ? 'was used' : 'was only listed'}, while the gateway runs`, async () => {
+        let gateway = await startGateway(config);
+        const again = async () => {
+            await gateway.end('SIGTERM');
+            gateway = await startGateway(config, [], { earlier: gateway });
+        };
+        try {
+            await (await Caller.open(gateway, 'alice')).connect('alice');
+            await awaitEntries(gateway, 'files', 1);
+            if (!used) await again();
+            const alice = await Caller.open(gateway, 'alice');
+            assert.deepEqual(await alice.names(), both);
+            const args = ['logout', 'files', '--subject', 'forwarded-user:alice', '--config', join(gateway.state, 'postern.json')];
+            await promisify(execFile)(binary, args, { env: { ...process.env, POSTERN_STATE: gateway.state } });
+            await awaitEntries(gateway, 'files', 0);
+            assert.equal((await alice.request('tools/call', { name: 'files__whoami', arguments: {} })).error.data.reason, 'authorization_required');
+            await gateway.end('SIGTERM');
+            await awaitEntries(gateway, 'files', 0); // nothing was saved at the end
+        } finally {
+            await gateway.stop();
+        }
+    });
 
 test('H2 lists of a user are not used after a logout while no gateway ran, nor after another login', async () => {
     let gateway = await startGateway(config);
