@@ -6,6 +6,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
+import { createServer as createTcpServer } from 'node:net';
 import { json } from 'node:stream/consumers';
 import { after, before, test } from 'node:test';
 
@@ -51,13 +52,14 @@ const rows = {
     'a redirect': { act: res => res.writeHead(307, { location: '/elsewhere' }).end(), expect: TRANSPORT },
     'chunks that are not valid': { act: res => res.socket.write(`${HEAD}Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n`), expect: TRANSPORT },
     'a server without TLS at an https URL': { server: () => ({ url: `${web.origin.replace('http', 'https')}/tls` }), expect: UNAVAILABLE, again: false },
+    'a TLS handshake that does not end': { server: () => ({ url: `https://127.0.0.1:${mute.address().port}/mcp`, connect_timeout: '1s' }), expect: UNAVAILABLE, log: /connect_timeout = 1000 ms/, again: false },
     'a certificate of an unknown authority': { server: () => ({ url: `${secure.origin}/mcp` }), expect: UNAVAILABLE, again: false }
 };
 const names = Object.keys(rows);
 const nameOf = row => `bad${names.indexOf(row)}`;
 
 const peers = [];
-let web, secure, folder, gateway, session, healthy;
+let web, secure, mute, folder, gateway, session, healthy;
 
 async function peer(...args) {
     const started = await startPeer(program.misbehave, ...args);
@@ -95,6 +97,8 @@ before(async () => {
     execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-noenc', '-keyout', key, '-out', cert, '-days', '30', '-subj', '/CN=127.0.0.1'], { stdio: 'ignore' });
     web = await listen(createServer(serve), 'http');
     secure = await listen(createTlsServer({ key: readFileSync(key), cert: readFileSync(cert) }, serve), 'https');
+    mute = createTcpServer(socket => socket.on('error', () => {})).listen(0, '127.0.0.1');
+    await once(mute, 'listening');
     const servers = { good: stdioServer.fixture() };
     for (const [row, { server, act }] of Object.entries(rows)) {
         const own = act ? { url: `${web.origin}/${nameOf(row)}` } : typeof server === 'function' ? await server() : server;
@@ -116,6 +120,7 @@ after(async () => {
         server?.closeAllConnections();
         server?.close();
     }
+    mute?.close();
     folder?.remove();
 });
 
