@@ -11,10 +11,9 @@ import { json } from 'node:stream/consumers';
 import { after, before, test } from 'node:test';
 
 import { freePort, program, startGateway, startPeer, stdioServer, temporaryDirectory, until } from '../gateway.mjs';
+import { staysFast } from '../neighbour.mjs';
 import { resultText, Session } from '../raw.mjs';
 
-const CALLS = 200; // of the healthy server, in each measurement
-const ROUNDS = 8; // a busy machine may spoil some of them; a fault that delays others spoils all
 const HUGE = 100 * 1024 * 1024;
 const WAIT_MS = 20_000;
 
@@ -124,21 +123,6 @@ after(async () => {
     folder?.remove();
 });
 
-/** The 99th percentile of calls of the healthy server, in ms, until there are enough of them and `meanwhile` has ended. */
-async function p99(meanwhile = Promise.resolve()) {
-    const times = [];
-    let over = false;
-    const ended = meanwhile.finally(() => (over = true));
-    ended.catch(() => {}); // it is awaited below
-    while (times.length < CALLS || !over) {
-        const began = performance.now();
-        assert.ok((await healthy.call('good__test_simple_text')).result, 'the healthy server answers');
-        times.push(performance.now() - began);
-    }
-    await ended;
-    return times.sort((a, b) => a - b)[Math.floor(times.length * 0.99)];
-}
-
 async function fail(row) {
     const { expect, times = 3 } = rows[row];
     for (let i = 0; i < times; i++) {
@@ -151,16 +135,10 @@ async function fail(row) {
 
 for (const [row, { log, again = true }] of Object.entries(rows))
     test(`${row} spoils only its own calls`, async t => {
-        const seen = [];
-        for (let round = 0; round < ROUNDS; round++) {
-            const alone = await p99();
-            const beside = await p99(fail(row));
-            seen.push(`${beside.toFixed(1)} ms beside, ${alone.toFixed(1)} ms alone`);
-            t.diagnostic(seen.at(-1));
-            if (beside <= 2 * alone + 10) break;
-            assert.ok(round < ROUNDS - 1, `99 % of the calls of the healthy server: ${seen.join('; ')}`);
-            if (again) await until(async () => (await session.call(`${nameOf(row)}__fine`)).result, WAIT_MS, 'the server is back');
-        }
+        await staysFast(t, async () => assert.ok((await healthy.call('good__test_simple_text')).result, 'the healthy server answers'), {
+            begin: () => fail(row),
+            again: () => again && until(async () => (await session.call(`${nameOf(row)}__fine`)).result, WAIT_MS, 'the server is back')
+        });
         if (log) await gateway.line(log, WAIT_MS);
         if (again) assert.equal(resultText(await until(async () => {
             const answer = await session.call(`${nameOf(row)}__fine`);
