@@ -542,9 +542,10 @@ static const struct err *explain(const struct exchange *exchange, const struct e
 {
     if (!err || err->code != ERR_UPSTREAM_TIMEOUT || !is_unsent(exchange))
         return err;
-    *explained = *err;
+    int64_t limit_ms = exchange->wire->upstream->server->connect_timeout_ms;
+    (void)err_set(explained, err->code, "%s; the limit is connect_timeout = %lld ms", err->detail, (long long)limit_ms);
     explained->option = "connect_timeout";
-    explained->option_ms = exchange->wire->upstream->server->connect_timeout_ms;
+    explained->option_ms = limit_ms;
     return explained;
 }
 

@@ -1,6 +1,7 @@
 // A deliberately faulty MCP server. Its tool `fine` always works; its tool `act` behaves according to the mode:
 //   die               writes to stderr and exits in the middle of the call
 //   die-after N       exits as soon as it has answered N calls
+//   die-every MS      exits after that time, also in the middle of a call
 //   hang              never answers the call
 //   fork              starts a process that keeps its pipes open, and exits in the middle of the call
 //   half-line [die]   writes half an answer, and no more; exits if `die`
@@ -83,6 +84,7 @@ const acts = {
 };
 let flooding, lists = 0, calls = 0;
 
+if (mode === 'die-every') setTimeout(() => process.exit(1), Number(argument));
 if (mode === 'slow-start') await sleep(Number(argument));
 while (mode === 'start-with' && !existsSync(argument)) await sleep(20);
 if (mode === 'ignore-term') {

@@ -122,15 +122,16 @@ struct tenant {
 struct link_kept {
     struct list node;  // in gate->kept
     struct catalogue_find find;
-    struct grant_request grants;
-    char *user;             // the user that the entry belongs to; NULL: it is shared
-    int64_t login;          // of the user's grant, for a server that is used with one
-    int64_t renew_at_ms;    // when the restored lists are no longer fresh (loop_now)
-    int64_t save_after_ms;  // no earlier
-    bool unsaved;           // the lists differ from the entry
-    bool saved;             // since the link began
-    bool ended;             // the link is being closed
-    bool forgotten;         // while it was being looked up
+    struct grant_request grants;  // of the user, when the link began
+    struct grant_request check;   // whether the grant of restored lists still exists
+    char *user;                   // the user that the entry belongs to; NULL: it is shared
+    int64_t login;                // of the user's grant, for a server that is used with one
+    int64_t renew_at_ms;          // when the restored lists are no longer fresh (loop_now)
+    int64_t save_after_ms;        // no earlier
+    bool unsaved;                 // the lists differ from the entry
+    bool saved;                   // since the link began
+    bool ended;                   // the link is being closed
+    bool forgotten;               // while it was being looked up
 };
 
 // How a server is used, see idle.c.

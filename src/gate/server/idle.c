@@ -42,14 +42,18 @@ int64_t idle_limit(const struct server *server, int64_t interval_ms, bool used)
 
 // ---- use ------------------------------------------------------------------------------------
 
+int64_t idle_average(int64_t interval_ms, int64_t since_ms)
+{
+    int64_t last = since_ms < INTERVAL_MAX_MS ? since_ms : INTERVAL_MAX_MS;
+    return interval_ms ? interval_ms + (last - interval_ms) / RECENT_PART : last;
+}
+
 void idle_note_call(struct call *call)
 {
     struct link_usage *usage = &call->link->usage;
-    int64_t now = loop_now(call->gate->loop), since = now - usage->asked_ms;
-    if (usage->asked_ms && since > INTERVAL_MAX_MS)
-        since = INTERVAL_MAX_MS;
+    int64_t now = loop_now(call->gate->loop);
     if (usage->asked_ms)
-        usage->interval_ms += usage->interval_ms ? (since - usage->interval_ms) / RECENT_PART : since;
+        usage->interval_ms = idle_average(usage->interval_ms, now - usage->asked_ms);
     usage->asked_ms = now;
     usage->unsaved = true;
     // A reload may have given the session another scope: only the links of its own scope notice its end.

@@ -7,7 +7,7 @@
 // Nothing of one user reaches another: an entry of a server with isolation `user` is found by that user alone, and sealed with a
 // key of the vault. Without a store of grants, lists of users are not saved. With isolation `session` no lists are. Where the server
 // is used with a grant, the entry belongs to the login that it was fetched with: after a logout, or a login to another account, it
-// is not used, even if another process deleted the grant.
+// is not used, even if another process deleted the grant; kept_recheck() deletes it then.
 //
 // A link is not saved after its entry was deleted, until its lists are fetched anew, nor after it was retired or another process
 // replaced this one. Guarded by tests/e2e/servers/kept.test.mjs and tests/e2e/connect/kept-users.test.mjs.
@@ -145,20 +145,57 @@ static void look_up(struct link *link)
     name_close(&name);
 }
 
+static const struct grant *find_grant(const struct link *link)
+{
+    const struct grant_request *grants = &link->kept.grants;
+    return grants->answer == GRANT_STORE_DONE
+               ? access_pick(grants->grants, grants->count, upstream_server(link->upstream)->url)
+               : NULL;
+}
+
+static int64_t login_of(const struct grant *grant) { return grant && !grant->is.dead_at ? grant->is.login : 0; }
+
 // An entry is used only if the user's grant is from the same login.
 static void on_grants(struct grant_request *request)
 {
     struct link *link = request->arg;
-    const struct grant *grant = request->answer == GRANT_STORE_DONE
-                                    ? access_pick(request->grants, request->count, upstream_server(link->upstream)->url)
-                                    : NULL;
-    link->kept.login = grant && !grant->is.dead_at ? grant->is.login : 0;
+    link->kept.login = login_of(find_grant(link));
     if (link->kept.login) {
         look_up(link);
         return;
     }
     kept_forget_link(link);
     restore(link, (struct span){0});
+}
+
+static void check_login(struct link *link, const struct grant *grant)
+{
+    if (login_of(grant) == link->kept.login)
+        return;
+    link->kept.login = 0;
+    kept_forget_link(link);
+}
+
+static void on_checked(struct grant_request *request)
+{
+    if (request->answer == GRANT_STORE_DONE || request->answer == GRANT_STORE_ABSENT)
+        check_login(request->arg, request->grant);
+}
+
+// Until the server is connected to, link->access has no token, and does not notice that its grant is gone.
+void kept_recheck(struct link *link)
+{
+    struct link_kept *kept = &link->kept;
+    bool wanted;
+    const struct grant *began = kept->login ? find_grant(link) : NULL;
+    if (!began || kept->check.work || !source_is_restored(link->source, &wanted))
+        return;
+    struct grant_key key = grant_key(began);
+    const struct grant *now = grant_store_cached(link->gate->tokens, &key);
+    if (now)
+        check_login(link, now);
+    else
+        grant_store_find(link->gate->tokens, &key, &kept->check);
 }
 
 void kept_begin(struct link *link, const struct identity *who)
@@ -170,6 +207,7 @@ void kept_begin(struct link *link, const struct identity *who)
         return;
     kept->find = (struct catalogue_find){.done = on_found, .arg = link};
     kept->grants = (struct grant_request){.on_done = on_grants, .arg = link};
+    kept->check = (struct grant_request){.on_done = on_checked, .arg = link};
     source_await_kept(link->source);
     if (!is_bound(link)) {
         look_up(link);
@@ -284,6 +322,7 @@ void kept_end(struct link *link)
     list_remove(&link->kept.node);
     catalogue_find_cancel(&link->kept.find);
     grant_request_release(&link->kept.grants);
+    grant_request_release(&link->kept.check);
     free(link->kept.user);
     link->kept.user = NULL;
 }

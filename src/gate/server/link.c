@@ -365,6 +365,7 @@ void link_recheck_all(struct gate *gate)
     void *value;
     for (size_t at = 0; map_next(&gate->links, &at, NULL, &value);) {
         struct link *link = value;
+        kept_recheck(link);
         if (!link->access || !access_recheck(link->access))
             continue;
         upstream_restart(link->upstream);

@@ -1,10 +1,11 @@
 // The catalogue cache keeps the lists of each user apart, and no longer than the user's grant.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { copyFileSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { after, before, test } from 'node:test';
+import { promisify } from 'node:util';
 
 import { binary, catalogueText, freePort, node, peerPath, startGateway, startPeer, stdioServer, temporaryDirectory, until } from '../gateway.mjs';
 import { Jar } from '../jar.mjs';
@@ -96,6 +97,7 @@ test('H2 lists of a user are kept for that user alone, sealed, and until the use
         assert.doesNotMatch(catalogueText(gateway.state), /whoami|alice|carol/);
 
         await new Jar('alice').disconnect(gateway.origin, 'files');
+        await awaitEntries(gateway, 'files', 0);
         await again();
         assert.deepEqual(await sees(gateway, 'alice'), own);
     } finally {
@@ -150,9 +152,14 @@ test('a gateway that is killed under load loses no token, no process and no list
             await gateway.end('SIGKILL'); // which checks that no process of a server is left
             killed = true;
             await Promise.all(load);
+            for (const name of ['store.db', 'catalogue.db']) {
+                const file = new DatabaseSync(join(gateway.state, name));
+                assert.deepEqual(file.prepare('PRAGMA integrity_check').all().map(row => row.integrity_check), ['ok'], name);
+                file.close();
+            }
 
             gateway = await startGateway(busy, [], { earlier: gateway });
-            assert.doesNotMatch(gateway.log(), /damaged|level=error/);
+            assert.doesNotMatch(gateway.log(), /damaged|^\S+ error /m);
             const alice = await Caller.open(gateway, 'alice');
             const listed = await alice.names();
             assert.ok(both.every(name => listed.includes(name)), `round ${round}: ${listed}`);
@@ -192,6 +199,30 @@ test('lists of a user whose token is revoked are deleted', async () => {
     }
 });
 
+for (const used of [true, false])
+    test(`H2 lists of a user are deleted when a command logs the user out of a server that ${used ? 'was used' : 'was only listed'}, while the gateway runs`, async () => {
+        let gateway = await startGateway(config);
+        const again = async () => {
+            await gateway.end('SIGTERM');
+            gateway = await startGateway(config, [], { earlier: gateway });
+        };
+        try {
+            await (await Caller.open(gateway, 'alice')).connect('alice');
+            await awaitEntries(gateway, 'files', 1);
+            if (!used) await again();
+            const alice = await Caller.open(gateway, 'alice');
+            assert.deepEqual(await alice.names(), both);
+            const args = ['logout', 'files', '--subject', 'forwarded-user:alice', '--config', join(gateway.state, 'postern.json')];
+            await promisify(execFile)(binary, args, { env: { ...process.env, POSTERN_STATE: gateway.state } });
+            await awaitEntries(gateway, 'files', 0);
+            assert.equal((await alice.request('tools/call', { name: 'files__whoami', arguments: {} })).error.data.reason, 'authorization_required');
+            await gateway.end('SIGTERM');
+            await awaitEntries(gateway, 'files', 0); // nothing was saved at the end
+        } finally {
+            await gateway.stop();
+        }
+    });
+
 test('H2 lists of a user are not used after a logout while no gateway ran, nor after another login', async () => {
     let gateway = await startGateway(config);
     const again = async () => {
@@ -208,6 +239,7 @@ test('H2 lists of a user are not used after a logout while no gateway ran, nor a
         execFileSync(binary, args, { env: { ...process.env, POSTERN_STATE: gateway.state } });
         gateway = await startGateway(config, [], { earlier: gateway });
         assert.deepEqual(await sees(gateway, 'alice'), own);
+        await awaitEntries(gateway, 'files', 0);
         await (await Caller.open(gateway, 'alice')).connect('alice');
         await awaitEntries(gateway, 'files', 1);
         await again();

@@ -288,6 +288,15 @@ describe('replaced certificates', () => {
             await until(async () => (await shown(gateway)) === 'one', WAIT_MS, 'the repaired certificate');
         });
 
+    test('a certificate is replaced while the configuration file is not valid', async t => {
+        install('one', 'renewed');
+        const own = await start(tlsOf('renewed'));
+        t.after(() => own.stop());
+        assert.match(await own.reconfigure('{"mcpServers": {'), /^configuration not reloaded/);
+        install('two', 'renewed');
+        await until(async () => (await shown(own)) === 'two', WAIT_MS, 'the new certificate');
+    });
+
     test('a certificate that is overwritten in place takes effect', async () => {
         install('one', 'used');
         await until(async () => (await shown(gateway)) === 'one', WAIT_MS, 'the first');

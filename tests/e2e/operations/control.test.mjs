@@ -69,9 +69,11 @@ describe('status', () => {
     });
 
     test('a command says on standard error which gateway it asked', async t => {
-        const gateway = await start(t, { mcpServers: {} });
-        const { stderr } = await command.run(['status', '--control', gateway.control]);
-        assert.equal(stderr, `postern: gateway with pid ${gateway.pid} at ${gateway.control}, configuration ${join(gateway.state, 'postern.json')}\n`);
+        const gateway = await start(t, { mcpServers: { a: mirror('one') } });
+        for (const args of [['status'], ['servers'], ['logs', 'a'], ['reload'], ['restart', 'a'], ['disable', 'a'], ['enable', 'a']]) {
+            const { stderr } = await command.run([...args, '--control', gateway.control]);
+            assert.equal(stderr, `postern: gateway with pid ${gateway.pid} at ${gateway.control}, configuration ${join(gateway.state, 'postern.json')}\n`, args[0]);
+        }
     });
 
     test('postern status is a text on a terminal', async t => {

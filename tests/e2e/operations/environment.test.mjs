@@ -14,6 +14,7 @@ import { describe, test } from 'node:test';
 import { binary, program, startGateway, startPeer, stdioServer, temporaryDirectory, until } from '../gateway.mjs';
 import { startIssuer } from '../issuer.mjs';
 import { withLiar } from '../liar.mjs';
+import { staysFast } from '../neighbour.mjs';
 import { policyRule } from '../policy.mjs';
 import { initialize, post, reply, send, Session } from '../raw.mjs';
 
@@ -232,8 +233,8 @@ describe('a full disk under the grant store', () => {
         }));
 });
 
-/** Sends on one connection, which stays open. */
-function keepOpen(url) {
+/** A session whose requests are sent on one connection, which stays open. */
+async function openKept(url) {
     const agent = new Agent({ keepAlive: true, maxSockets: 1 }), session = new Session();
     const say = (body, headers = {}) =>
         new Promise((resolve, reject) => {
@@ -243,8 +244,17 @@ function keepOpen(url) {
             );
             req.on('error', reject).end(bytes);
         });
+    const opened = await say(initialize('2025-11-25'));
+    Object.assign(session, { id: opened.headers['mcp-session-id'], version: '2025-11-25', nextId: 100, close: () => agent.destroy() });
     session.post = body => say(body, session.headers());
-    return { session, say, close: () => agent.destroy() };
+    await session.post({ jsonrpc: '2.0', method: 'notifications/initialized' });
+    return session;
+}
+
+/** A function that sets the soft limit on descriptors of the gateway; without a number, to the limit that it began with. */
+function descriptorLimit({ pid }) {
+    const first = /^Max open files +(\d+)/m.exec(readFileSync(`/proc/${pid}/limits`, 'latin1'))[1];
+    return (soft = first) => void execFileSync('prlimit', ['--pid', String(pid), `--nofile=${soft}:`]);
 }
 
 test('a process without free descriptors serves its open connections, and everything else when there are descriptors again', async t => {
@@ -257,15 +267,10 @@ test('a process without free descriptors serves its open connections, and everyt
         mcpServers: { demo, cold: demo, web: { url: peer.url } }
     });
     t.after(() => gateway.stop());
-    const kept = keepOpen(gateway.url), { session } = kept;
-    t.after(kept.close);
-    const opened = await kept.say(initialize('2025-11-25'));
-    Object.assign(session, { id: opened.headers['mcp-session-id'], version: '2025-11-25', nextId: 100 });
-    await session.post({ jsonrpc: '2.0', method: 'notifications/initialized' });
+    const session = await openKept(gateway.url), limit = descriptorLimit(gateway);
+    t.after(session.close);
     assert.equal(await echo(session), 'ok');
 
-    const limits = /^Max open files +(\d+)/m.exec(readFileSync(`/proc/${gateway.pid}/limits`, 'latin1'))[1];
-    const limit = soft => execFileSync('prlimit', ['--pid', String(gateway.pid), `--nofile=${soft}:`]);
     limit(3);
     assert.equal(await echo(session), 'ok', 'a server that runs');
     process.kill(Number(/server started server=cold pid=(\d+)/.exec(gateway.log())[1]), 'SIGKILL');
@@ -274,7 +279,7 @@ test('a process without free descriptors serves its open connections, and everyt
     await gateway.line(/server did not start server=cold.*Too many open files/, WAIT_MS);
     const late = Session.open(gateway.url); // it waits
     await gateway.line(/not accepting connections.*Too many open files/, WAIT_MS);
-    limit(limits);
+    limit();
     await gateway.line(/accepting connections again/, WAIT_MS);
     const next = await late;
     assert.equal(await echo(next), 'ok');
@@ -311,6 +316,57 @@ test('a server process that runs out of memory fails its call and is started aga
     assert.equal(await outcome(session, 'big__small'), 'ok');
     assert.equal(calls(await rowsIn(file, 7)).filter(({ reason }) => reason === 'upstream_died').length, 2);
 });
+
+/** `begin`: what causes the fault, until the gateway has noticed it; `end`: what ends it. */
+const disturbances = {
+    'a full disk': ({ faults, gateway }) => ({
+        begin: async () => {
+            const seen = gateway.log().length;
+            faults.diskFull(true);
+            await until(() => /cannot write the audit log/.test(gateway.log().slice(seen)), WAIT_MS, 'a record could not be written');
+        },
+        end: async () => {
+            const seen = gateway.log().length;
+            faults.diskFull(false);
+            await until(() => /audit writes resumed/.test(gateway.log().slice(seen)), WAIT_MS, 'records are written again');
+        }
+    }),
+    'a lack of descriptors': ({ gateway, other }) => {
+        const limit = descriptorLimit(gateway);
+        return {
+            begin: async () => {
+                const seen = gateway.log().length;
+                limit(3);
+                process.kill(Number(gateway.log().match(/(?<=server started server=big pid=)\d+/g).at(-1)), 'SIGKILL');
+                await until(() => /server did not start server=big.*Too many open files/.test(gateway.log().slice(seen)), WAIT_MS, 'a server cannot start');
+            },
+            end: async () => {
+                limit();
+                await until(async () => (await outcome(other, 'big__small')) === 'ok', WAIT_MS, 'it starts');
+            }
+        };
+    },
+    'a server that runs out of memory': ({ other }) => ({
+        begin: async () => assert.deepEqual(await outcome(other, 'big__hoard'), [200, 'upstream_died']),
+        end: async () => assert.equal(await outcome(other, 'big__small'), 'ok')
+    }),
+    'a clock that is set forward': ({ faults }) => ({ begin: async () => faults.clockAhead(5 * HOUR), end: () => faults.clockAhead(0) })
+};
+
+for (const [name, disturb] of Object.entries(disturbances))
+    test(`${name} does not delay the calls of others`, async t => {
+        const here = place(t);
+        const gateway = await start(t, here, {
+            audit: { path: join(here.folder, 'audit.db') },
+            catalogue: { path: join(here.folder, 'catalogue.db') },
+            mcpServers: { demo, big: { command: 'sh', args: ['-c', hoarder] } }
+        });
+        const session = await openKept(gateway.url), other = await Session.open(gateway.url);
+        t.after(session.close);
+        assert.equal(await outcome(other, 'big__small'), 'ok');
+        await staysFast(t, async () => assert.equal(await echo(session), 'ok'), disturb({ ...here, gateway, other }));
+        assert.equal(gateway.child.exitCode, null, 'the same process continues');
+    });
 
 const AUDIENCE = 'https://gateway.example/mcp';
 const clockPolicy = { version: 1, description: 'Authenticated callers may call everything', rules: [policyRule('echo', 'allow', { subjects: ['authenticated'], servers: ['*'], names: ['*'] })] };

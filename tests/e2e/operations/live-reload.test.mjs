@@ -63,8 +63,12 @@ describe('servers', () => {
 
     test('a server that is removed finishes its calls and then ends, and its tools are gone', async t => {
         const gateway = await start(t, { mcpServers: { a: mirror('one'), b: mirror('two') } }), session = await Session.open(gateway.url);
+        assert.ok(await has(session, 'b__two')); // sessions that have listed are notified
         const { answer, release } = await hold(session, 'b__wait');
+        const news = await session.get();
         await gateway.reconfigure({ mcpServers: { a: mirror('one') } });
+        await heard(news, 'notifications/tools/list_changed');
+        news.drop();
         assert.ok(!await has(session, 'b__two'));
         assert.equal((await session.call('b__two')).error.code, -32602);
         assert.equal((await gateway.servers()).length, 2, 'it drains');

@@ -116,7 +116,7 @@ describe('odd but working servers', () => {
             assert.equal(resultText(await session.call('bad__act')), 'fine');
             await stillGood(session);
         }));
-    test('the list waits for a slow start', () =>
+    test('a call waits for a slow start', () =>
         beside(bad('slow-start', 1500), async ({ session }) => {
             await stillGood(session);
             assert.equal(resultText(await session.call('bad__fine')), 'fine');

@@ -1,15 +1,35 @@
 // Servers that are not used are ended, unless something still needs them, and the next call starts them again.
 import assert from 'node:assert/strict';
+import { existsSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { describe, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 
-import { startGateway, startPeer, program, stdioServer, until } from '../gateway.mjs';
+import { startGateway, startPeer, program, stdioServer, temporaryDirectory, until } from '../gateway.mjs';
 import { Session, resultText, send } from '../raw.mjs';
 
 const WAIT_MS = 30_000;
-const IDLE = '1s';
+const IDLE_MS = 1_000;
 const SLOW_CALL_S = 4;
+const RESTING_MAX = 8; // of src/gate/server/idle.c
 
-const idle = server => ({ ...server, idle_timeout: IDLE });
+/** A small server in a shell, with one tool; `more` is run for each line before the answer. */
+const shellServer = (more, first = '') => ({
+    command: '/bin/sh',
+    args: ['-c', `${first}
+while read -r line; do
+    id=$(expr "$line" : '.*"id":\\([0-9]*\\)')
+    ${more}
+    case $line in
+    *'"initialize"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"shell","version":"1"}}}' ;;
+    *'"tools/list"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"tools":[{"name":"one","inputSchema":{"type":"object"}}]}}' ;;
+    *'"tools/call"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"content":[]}}' ;;
+    esac
+done`]
+});
+
+const idle = server => ({ ...server, idle_timeout: `${IDLE_MS}ms` });
 const rests = (gateway, server) => gateway.line(new RegExp(`server stopping: not used server=${server}\\b`), WAIT_MS);
 const times = (gateway, pattern) => gateway.log().match(new RegExp(pattern, 'g'))?.length ?? 0;
 
@@ -120,6 +140,78 @@ describe('idle servers', () => {
         } finally {
             await peer.stop();
         }
+    });
+
+    test('an open question to a caller keeps the server that asks', async t => {
+        const folder = temporaryDirectory(), answered = join(folder.path, 'answered');
+        t.after(folder.remove);
+        const asks = shellServer(`case $line in
+    *notifications/initialized*) echo '{"jsonrpc":"2.0","id":"question","method":"roots/list"}' ;;
+    *'"question"'*) : >${answered} ;;
+    esac`);
+        await withGateway({ asks: { ...idle(asks), isolation: 'session' }, other: idle(stdioServer.misbehave('fine')) }, async gateway => {
+            const session = await Session.open(gateway.url, { capabilities: { roots: {} } });
+            const news = await session.get();
+            assert.ok(names(await session.request('tools/list')).includes('asks__one'));
+            const question = await news.notification('roots/list');
+            for (let round = 1; round <= 2; round++) {
+                await call(gateway, 'other__fine');
+                await until(() => times(gateway, 'server stopping.*server=other') >= round, WAIT_MS, 'the server "other" is stopped');
+            }
+            assert.equal(times(gateway, 'server stopping.*server=asks'), 0);
+            await session.post({ jsonrpc: '2.0', id: question.message.id, result: { roots: [] } });
+            await until(() => existsSync(answered), WAIT_MS, 'the server has the answer');
+            await rests(gateway, 'asks');
+            news.drop();
+        });
+    });
+
+    test('servers that are not used are ended together, but not more than eight at a time', async t => {
+        const folder = temporaryDirectory(), go = join(folder.path, 'go'), count = RESTING_MAX + 3;
+        t.after(folder.remove);
+        const stubborn = shellServer('', `trap '' TERM; trap 'while [ ! -e ${go} ]; do sleep 0.1; done' EXIT`); // it ends when the file exists
+        const servers = Object.fromEntries(Array.from({ length: count }, (_, i) => [`s${i}`, idle(stubborn)]));
+        await withGateway({ ...servers, good: stdioServer.misbehave('fine') }, async gateway => {
+            const session = await Session.open(gateway.url);
+            assert.equal(names(await session.request('tools/list')).length, count + 2);
+            await until(() => times(gateway, 'server stopping') === RESTING_MAX, WAIT_MS, 'eight servers are being ended');
+            await sleep(2 * IDLE_MS); // the others are not used for longer than they may be idle
+            assert.equal(times(gateway, 'server ended'), 0, 'at the same time');
+            assert.equal(resultText(await session.call('good__fine')), 'fine', 'the gateway serves meanwhile');
+            assert.equal(times(gateway, 'server stopping'), RESTING_MAX);
+            writeFileSync(go, '');
+            await until(() => times(gateway, 'server ended') === count, WAIT_MS, 'all have ended');
+            let resting = 0;
+            for (const [, event] of gateway.log().matchAll(/server (stopping|ended)/g)) {
+                resting += event === 'stopping' ? 1 : -1;
+                assert.ok(resting <= RESTING_MAX, `${resting} servers were being ended at a time`);
+            }
+        }, { timeouts: { shutdown: '60s' } });
+    });
+
+    test('how often a server is used is known after a restart', async () => {
+        const config = { mcpServers: { one: stdioServer.misbehave('fine') } };
+        const interval = gateway => {
+            const file = new DatabaseSync(join(gateway.state, 'catalogue.db'), { readOnly: true });
+            try {
+                return file.prepare("SELECT interval FROM entry WHERE server = 'one'").get().interval;
+            } finally {
+                file.close();
+            }
+        };
+        const first = await startGateway(config), session = await Session.open(first.url);
+        for (const kind of ['tools', 'prompts', 'resources', 'resources/templates']) await session.request(`${kind}/list`);
+        await session.call('one__fine');
+        await sleep(100); // the interval between the two
+        await session.call('one__fine');
+        await first.end('SIGTERM');
+        const before = interval(first);
+        assert.ok(before >= 100, `${before} ms`);
+        const second = await startGateway(config, [], { earlier: first });
+        await call(second, 'one__fine'); // which has no interval of its own
+        await second.end('SIGTERM');
+        assert.equal(interval(second), before);
+        first.directory.remove();
     });
 
     test('a server with idle_timeout never, and an eager one, run on', () =>

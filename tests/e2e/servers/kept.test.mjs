@@ -1,6 +1,6 @@
 // The catalogue cache: a gateway that has just started lists what its servers listed before, without starting them.
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 
@@ -13,6 +13,7 @@ const STARTS = 5;
 const FIRST_LIST_MS = 50; // of an optimised build on a machine with nothing else to do, which tests cannot count on
 const BUSY_FACTOR = 5, SANITIZED_FACTOR = 20;
 const FRESH = '1h';
+const CALLERS = 8;
 
 let folder;
 before(() => (folder = temporaryDirectory()));
@@ -119,6 +120,29 @@ describe('the catalogue cache', () => {
             }
             assert.ok(!answered && Date.now() - started < SLOW_MS, 'all of that happened while the slow server started');
             assert.equal(resultText(await waiting), 'fine');
+        } finally {
+            await gateway.stop();
+        }
+    });
+
+    test('callers that need the same server at once start it once', async () => {
+        const go = join(folder.path, 'one-start');
+        const slow = noted(stdioServer.misbehave('start-with', go)), other = noted(stdioServer.misbehave('fine'));
+        const config = { catalogue: { fresh: 0 }, mcpServers: { slow: { ...slow.server, start_timeout: '60s' }, other: other.server } };
+        writeFileSync(go, '');
+        const { gateway: earlier, listed } = await runOnce(config);
+        rmSync(go);
+        const gateway = await startGateway(config, [], { earlier });
+        try {
+            const sessions = await Promise.all(Array.from({ length: CALLERS }, () => Session.open(gateway.url)));
+            const waiting = sessions.flatMap(session => [session.call('slow__fine'), session.call('slow__new'), session.call('slow__fine')]);
+            await until(() => slow.starts() === 2, WAIT_MS, 'the server is started');
+            for (const session of sessions) assert.deepEqual(await names(session), listed);
+            writeFileSync(go, '');
+            const answers = await Promise.all(waiting);
+            for (const [i, answer] of answers.entries()) assert.equal(answer.error?.data.reason, i % 3 === 1 ? 'unknown_tool' : undefined, JSON.stringify(answer));
+            assert.equal(slow.starts(), 2);
+            assert.ok(other.starts() <= 2);
         } finally {
             await gateway.stop();
         }

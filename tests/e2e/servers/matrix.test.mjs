@@ -6,14 +6,14 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
+import { createServer as createTcpServer } from 'node:net';
 import { json } from 'node:stream/consumers';
 import { after, before, test } from 'node:test';
 
 import { freePort, program, startGateway, startPeer, stdioServer, temporaryDirectory, until } from '../gateway.mjs';
+import { staysFast } from '../neighbour.mjs';
 import { resultText, Session } from '../raw.mjs';
 
-const CALLS = 200; // of the healthy server, in each measurement
-const ROUNDS = 8; // a busy machine may spoil some of them; a fault that delays others spoils all
 const HUGE = 100 * 1024 * 1024;
 const WAIT_MS = 20_000;
 
@@ -51,13 +51,14 @@ const rows = {
     'a redirect': { act: res => res.writeHead(307, { location: '/elsewhere' }).end(), expect: TRANSPORT },
     'chunks that are not valid': { act: res => res.socket.write(`${HEAD}Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n`), expect: TRANSPORT },
     'a server without TLS at an https URL': { server: () => ({ url: `${web.origin.replace('http', 'https')}/tls` }), expect: UNAVAILABLE, again: false },
+    'a TLS handshake that does not end': { server: () => ({ url: `https://127.0.0.1:${mute.address().port}/mcp`, connect_timeout: '1s' }), expect: UNAVAILABLE, log: /connect_timeout = 1000 ms/, again: false },
     'a certificate of an unknown authority': { server: () => ({ url: `${secure.origin}/mcp` }), expect: UNAVAILABLE, again: false }
 };
 const names = Object.keys(rows);
 const nameOf = row => `bad${names.indexOf(row)}`;
 
 const peers = [];
-let web, secure, folder, gateway, session, healthy;
+let web, secure, mute, folder, gateway, session, healthy;
 
 async function peer(...args) {
     const started = await startPeer(program.misbehave, ...args);
@@ -95,6 +96,8 @@ before(async () => {
     execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-noenc', '-keyout', key, '-out', cert, '-days', '30', '-subj', '/CN=127.0.0.1'], { stdio: 'ignore' });
     web = await listen(createServer(serve), 'http');
     secure = await listen(createTlsServer({ key: readFileSync(key), cert: readFileSync(cert) }, serve), 'https');
+    mute = createTcpServer(socket => socket.on('error', () => {})).listen(0, '127.0.0.1');
+    await once(mute, 'listening');
     const servers = { good: stdioServer.fixture() };
     for (const [row, { server, act }] of Object.entries(rows)) {
         const own = act ? { url: `${web.origin}/${nameOf(row)}` } : typeof server === 'function' ? await server() : server;
@@ -116,23 +119,9 @@ after(async () => {
         server?.closeAllConnections();
         server?.close();
     }
+    mute?.close();
     folder?.remove();
 });
-
-/** The 99th percentile of calls of the healthy server, in ms, until there are enough of them and `meanwhile` has ended. */
-async function p99(meanwhile = Promise.resolve()) {
-    const times = [];
-    let over = false;
-    const ended = meanwhile.finally(() => (over = true));
-    ended.catch(() => {}); // it is awaited below
-    while (times.length < CALLS || !over) {
-        const began = performance.now();
-        assert.ok((await healthy.call('good__test_simple_text')).result, 'the healthy server answers');
-        times.push(performance.now() - began);
-    }
-    await ended;
-    return times.sort((a, b) => a - b)[Math.floor(times.length * 0.99)];
-}
 
 async function fail(row) {
     const { expect, times = 3 } = rows[row];
@@ -146,16 +135,10 @@ async function fail(row) {
 
 for (const [row, { log, again = true }] of Object.entries(rows))
     test(`${row} spoils only its own calls`, async t => {
-        const seen = [];
-        for (let round = 0; round < ROUNDS; round++) {
-            const alone = await p99();
-            const beside = await p99(fail(row));
-            seen.push(`${beside.toFixed(1)} ms beside, ${alone.toFixed(1)} ms alone`);
-            t.diagnostic(seen.at(-1));
-            if (beside <= 2 * alone + 10) break;
-            assert.ok(round < ROUNDS - 1, `99 % of the calls of the healthy server: ${seen.join('; ')}`);
-            if (again) await until(async () => (await session.call(`${nameOf(row)}__fine`)).result, WAIT_MS, 'the server is back');
-        }
+        await staysFast(t, async () => assert.ok((await healthy.call('good__test_simple_text')).result, 'the healthy server answers'), {
+            begin: () => fail(row),
+            again: () => again && until(async () => (await session.call(`${nameOf(row)}__fine`)).result, WAIT_MS, 'the server is back')
+        });
         if (log) await gateway.line(log, WAIT_MS);
         if (again) assert.equal(resultText(await until(async () => {
             const answer = await session.call(`${nameOf(row)}__fine`);

@@ -1,16 +1,21 @@
 // Servers that crash or hang, and come back: the gateway restarts or replaces them, and other servers do not notice.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
+import { join } from 'node:path';
 import { json } from 'node:stream/consumers';
 import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 
-import { freePort, startGateway, stdioServer, until } from '../gateway.mjs';
+import { freePort, startGateway, stdioServer, temporaryDirectory, until } from '../gateway.mjs';
 import { resultText, send, Session } from '../raw.mjs';
 
 const WAIT_MS = 20_000;
 const CALLS_A_LIFE = 120;
 const LIVES = 5;
+const LIFE_MS = 4_000;
+const PAUSE_MS = 10; // between steady calls
 const TIMEOUT_MS = 2_000;
 
 const health = async gateway => JSON.parse((await send(`${gateway.origin}/healthz`, { method: 'GET' })).body).servers;
@@ -65,6 +70,19 @@ test(`a server that crashes after every ${CALLS_A_LIFE} calls answers 99 % of st
         for (let i = 0; i < CALLS_A_LIFE * LIVES; i++) failed += (await session.call('bad__fine')).error ? 1 : 0;
         assert.ok(failed <= (CALLS_A_LIFE * LIVES) / 100, `${failed} of ${CALLS_A_LIFE * LIVES} calls failed`);
         assert.ok(gateway.log().match(/server lost.*server=bad/g).length >= LIVES - 1);
+        assert.doesNotMatch(gateway.log(), /circuit opened/);
+    }));
+
+test('a server that crashes every 4 s answers 99 % of steady calls', t =>
+    beside({ bad: stdioServer.misbehave('die-every', LIFE_MS) }, async ({ gateway, session }) => {
+        const lost = () => gateway.log().match(/server lost.*server=bad/g)?.length ?? 0;
+        let calls = 0, failed = 0;
+        for (; lost() < LIVES; calls++) {
+            failed += (await session.call('bad__fine')).error ? 1 : 0;
+            await sleep(PAUSE_MS);
+        }
+        t.diagnostic(`${failed} of ${calls} calls failed, in ${LIVES} lives`);
+        assert.ok(failed <= calls / 100, `${failed} of ${calls} calls failed`);
         assert.doesNotMatch(gateway.log(), /circuit opened/);
     }));
 
@@ -151,11 +169,31 @@ test('a slow server that answers pings is not replaced', () =>
         assert.doesNotMatch(gateway.log(), /server lost/);
     }));
 
-test('a server that cannot start opens the circuit, and its calls fail at once with the time of the next start', () =>
-    beside({ bad: { command: '/bin/false' } }, async ({ gateway, session }) => {
-        await gateway.line(/circuit opened server=bad failures=5/, WAIT_MS);
-        assert.equal((await health(gateway)).circuit_open, 1);
-        const { error } = await session.call('bad__fine');
-        assert.deepEqual([error.code, error.data.reason], [-32002, 'server_unavailable']);
-        assert.ok(error.data.retryAfterMs > 0 && error.data.retryAfterMs <= 30_000, JSON.stringify(error));
-    }));
+/** A server that cannot start until `repair` is called. */
+const broken = {
+    stdio: async () => {
+        const folder = temporaryDirectory(), file = join(folder.path, 'repaired'), { command, args } = stdioServer.misbehave('fine');
+        after(folder.remove);
+        return { server: { command: '/bin/sh', args: ['-c', `test -e ${file} && exec "$0" "$@"`, command, ...args] }, tool: 'fine', repair: () => writeFileSync(file, '') };
+    },
+    http: async () => {
+        const port = await freePort();
+        return { server: { url: `http://127.0.0.1:${port}/mcp` }, tool: 'act', repair: () => startHttpServer({}, port) };
+    }
+};
+
+for (const [transport, start] of Object.entries(broken))
+    test(`a server over ${transport} that cannot start opens the circuit, which fails calls at once and closes by itself`, async () => {
+        const { server, tool, repair } = await start();
+        await beside({ bad: server }, async ({ gateway, session }) => {
+            await gateway.line(/circuit opened server=bad failures=5/, WAIT_MS);
+            assert.equal((await health(gateway)).circuit_open, 1);
+            const { error } = await session.call(`bad__${tool}`);
+            assert.deepEqual([error.code, error.data.reason], [-32002, 'server_unavailable']);
+            assert.ok(error.data.retryAfterMs > 0 && error.data.retryAfterMs <= 30_000, JSON.stringify(error));
+            await repair();
+            await gateway.line(/circuit closed server=bad/, WAIT_MS); // no call has asked for that start
+            assert.equal((await health(gateway)).circuit_open, 0);
+            assert.ok((await session.call(`bad__${tool}`)).result);
+        });
+    });

@@ -1,12 +1,14 @@
 // How long the gateway waits for a server: each option on its own, the error that names it, and the cancellation that the server gets.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
+import { join } from 'node:path';
 import { json } from 'node:stream/consumers';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-import { startGateway, until } from '../gateway.mjs';
+import { settles, startGateway, stdioServer, temporaryDirectory, until } from '../gateway.mjs';
 import { post, resultText, Session } from '../raw.mjs';
 
 const WAIT_MS = 20_000;
@@ -117,4 +119,35 @@ test('an open question to the caller pauses the timeout of the call', async () =
     await session.post({ jsonrpc: '2.0', id: question.message.id, result: { action: 'decline' } });
     const { message } = await call.message();
     assert.equal(resultText(message), 'decline');
+});
+
+/** A gateway with a server that starts when `go` is called. */
+async function startLate(t, list) {
+    const folder = temporaryDirectory(), file = join(folder.path, 'go');
+    t.after(folder.remove);
+    const late = { ...stdioServer.misbehave('start-with', file), start_timeout: '60s' };
+    const own = await startGateway({ timeouts: { list }, mcpServers: { late, quick: stdioServer.misbehave('fine') } });
+    t.after(() => own.stop());
+    return { url: own.url, go: () => writeFileSync(file, '') };
+}
+const names = answer => answer.result.tools.map(({ name }) => name);
+const QUICK = ['quick__act', 'quick__fine'], ALL = ['late__act', 'late__fine', ...QUICK];
+
+test('a list waits for a server that starts', async t => {
+    const { url, go } = await startLate(t, '30s'), caller = await Session.open(url);
+    const list = caller.request('tools/list');
+    assert.equal(await settles(list, 1_000), false);
+    go();
+    assert.deepEqual(names(await list).sort(), ALL);
+});
+
+test('a list waits no longer than timeouts.list, and the caller is notified later', async t => {
+    const began = Date.now(), { url, go } = await startLate(t, '1500ms'), caller = await Session.open(url);
+    assert.deepEqual(names(await caller.request('tools/list')).sort(), QUICK);
+    assert.ok(Date.now() - began >= 1_500);
+    const news = await caller.get();
+    go();
+    await news.notification('notifications/tools/list_changed');
+    assert.deepEqual(names(await caller.request('tools/list')).sort(), ALL);
+    news.drop();
 });

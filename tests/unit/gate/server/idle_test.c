@@ -1,4 +1,4 @@
-// Tests how long servers may be idle, by how often they are used and how they are configured.
+// Tests how long servers may be idle, by how often they are used and how they are configured, and the average interval between requests.
 #include "room.h"
 #include "unit.h"
 
@@ -79,11 +79,43 @@ static void a_session_that_a_reload_took_from_a_server_does_not_keep_it(void **s
     loop_free(gate.loop);
 }
 
+static void each_interval_is_a_quarter_of_the_average(void **state)
+{
+    (void)state;
+    assert_int_equal(idle_average(0, 8 * MIN), 8 * MIN);
+    assert_int_equal(idle_average(8 * MIN, 8 * MIN), 8 * MIN);
+    assert_int_equal(idle_average(8 * MIN, 4 * MIN), 7 * MIN);
+    assert_int_equal(idle_average(4 * MIN, 8 * MIN), 5 * MIN);
+}
+
+static void the_average_follows_a_server_that_is_used_more_or_less_often(void **state)
+{
+    (void)state;
+    int64_t average = 60 * MIN;
+    int requests = 0;
+    for (; idle_limit(&adaptive, average, true) < 5 * MIN; requests++)
+        average = idle_average(average, MIN);
+    assert_in_range(requests, 5, 20);
+    for (requests = 0; idle_limit(&adaptive, average, true) > MIN; requests++)
+        average = idle_average(average, 60 * MIN);
+    assert_in_range(requests, 1, 5);
+}
+
+static void an_interval_of_more_than_a_day_counts_as_a_day(void **state)
+{
+    (void)state;
+    assert_int_equal(idle_average(0, INT64_MAX), 24 * 60 * MIN);
+    assert_int_equal(idle_average(4 * MIN, INT64_MAX), 4 * MIN + (24 * 60 - 4) / 4 * MIN);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_that_is_used_more_often_may_be_idle_for_longer),
         cmocka_unit_test(a_server_that_was_not_used_yet_has_the_longest_time),
+        cmocka_unit_test(each_interval_is_a_quarter_of_the_average),
+        cmocka_unit_test(the_average_follows_a_server_that_is_used_more_or_less_often),
+        cmocka_unit_test(an_interval_of_more_than_a_day_counts_as_a_day),
         cmocka_unit_test(the_bounds_of_the_configuration_hold),
         cmocka_unit_test(a_server_that_is_never_idle_or_eager_is_not_ended),
         cmocka_unit_test(a_session_that_a_reload_took_from_a_server_does_not_keep_it),
