@@ -235,8 +235,8 @@ static bool check_trust(const struct config *config, struct option_items *items,
     return true;
 }
 
-// Checks that the certificate files that servers name can be used. Whether they vouch for a server shows when it
-// connects.
+// Checks that the files of authorities that servers name can be used. Whether they signed the certificate of a server is
+// known only when the gateway connects.
 static bool check_authorities(struct config *config, const char *path, struct err *err)
 {
     struct config_tenant *tenants = config->tenants.at;
