@@ -251,7 +251,7 @@ describe('one hosted client for many users', () => {
         await withUsers('none', async ({ liar, user, gateway }) => {
             const page = await new Jar('alice').visit(await (await user('alice')).link());
             assert.doesNotMatch(page.body, /name="csrf"/);
-            assert.match(gateway.log(), /authorization server .*127\.0\.0\.1.* is not one of hosted\.authorization_servers/);
+            assert.match(gateway.log(), /authorization server .*127\.0\.0\.1.* is not in hosted\.authorization_servers; add its domain/);
             assert.deepEqual((await liar.seen()).map(({ path }) => path).filter(path => !/mcp$/.test(path)), []);
         }, { authorization_servers: ['login.example.com', '*.127.0.0.1'] });
         await withUsers('none', async ({ user }) => {
