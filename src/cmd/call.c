@@ -202,12 +202,12 @@ static int run_read(const struct flags *flags)
     return code;
 }
 
-static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_TENANT,      FLAG_URL,      FLAG_TOKEN_FILE,
-                                          FLAG_JSON,   FLAG_INTERACTIVE, FLAG_HEADLESS, {0}};
+static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_SERVER_TENANT, FLAG_URL,      FLAG_TOKEN_FILE,
+                                          FLAG_JSON,   FLAG_INTERACTIVE,   FLAG_HEADLESS, {0}};
 
 static const struct flag call_flags[] = {
     FLAG_CONFIG,
-    FLAG_TENANT,
+    FLAG_SERVER_TENANT,
     FLAG_URL,
     FLAG_TOKEN_FILE,
     FLAG_JSON,

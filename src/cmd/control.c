@@ -137,7 +137,7 @@ static int run_logs(const struct flags *flags)
     return EXIT_OK;
 }
 
-static const struct flag server_flags[] = {FLAG_CONFIG, FLAG_TENANT, FLAG_CONTROL, FLAG_JSON, {0}};
+static const struct flag server_flags[] = {FLAG_CONFIG, FLAG_SERVER_TENANT, FLAG_CONTROL, FLAG_JSON, {0}};
 
 const struct command control_command_logs = {
     .name = "logs",

@@ -335,9 +335,9 @@ static int run_connections(const struct flags *flags)
 static const struct flag logout_flags[] = {
     FLAG_CONFIG,
     FLAG_URL,
-    {"tenant", "NAME", FLAG(tenant), "The tenant of the server"},
+    FLAG_SERVER_TENANT,
     {"subject", "PROVIDER:NAME", FLAG(subject),
-     "Delete the grant of this caller; default: the grant of the command line itself"},
+     "Delete the grant of this caller; default: the command line's own grant"},
     {"all", NULL, FLAG(all), "Delete the grants for all servers"},
     {"registration", NULL, FLAG(registration), "Also delete the client registration from the store"},
     {0},
