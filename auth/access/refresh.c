@@ -319,7 +319,7 @@ static void on_leased(struct grant_lease *held)
         if (held->grant->is.dead_at || !held->grant->is.refresh_token.len || !held->grant->is.token_endpoint)
             access_need_login(access, held->grant->is.dead_at ? "the grant has ended" : "the token has expired");
         else if (!oauth_issuer_allowed(held->grant->issuer, access->spec.issuers))
-            access_need_login(access, "its authorization server is not one of hosted.authorization_servers");
+            access_need_login(access, "its authorization server is not in hosted.authorization_servers");
         else if (access_pausing(access))
             access_tell_failure(access);
         else

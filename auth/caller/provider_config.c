@@ -150,11 +150,11 @@ static bool same_text(const char *a, const char *b) { return a == b || (a && b &
 static const char *clash(const struct provider_config *first, const struct provider_config *second)
 {
     if (first->type == second->type && !provider_table[first->type].many)
-        return "only one provider may have the type";
+        return "only one provider may have this type; remove one of them";
     if (strcmp(provider_name(first), provider_name(second)) == 0)
-        return "another provider has the same name; give this one a `name` of its own, beside the type";
+        return "another provider has the same name; give this one a `name` of its own";
     if (first->issuer && same_text(first->issuer, second->issuer))
-        return "another provider has the same issuer and the type";
+        return "another provider of this type has the same issuer; remove one of them";
     return NULL;
 }
 
@@ -168,8 +168,8 @@ static bool check(void *object, const struct option_place *place, struct err *er
     for (size_t i = 0; i < config->providers.count; i++)
         for (size_t k = 0; k < i; k++)
             if ((problem = clash(&entries[k], &entries[i])))
-                return err_set(err, ERR_CONFIG, "%s: %s/providers/%zu: %s \"%s\"", place->file, place->path, i, problem,
-                               provider_types[entries[i].type]);
+                return err_set(err, ERR_CONFIG, "%s: %s/providers/%zu (%s): %s", place->file, place->path, i,
+                               provider_types[entries[i].type], problem);
     return true;
 }
 

@@ -496,12 +496,12 @@ static bool rotate(struct resealing *resealing, struct vault_rotation *out)
     for (size_t i = 0; i < status.count; i++)
         if (!status.keys[i].in_ring)
             return err_set(resealing->err, ERR_CONFIG,
-                           "%zu records are sealed with key %s, which is not in %s: restore that key first; nothing "
+                           "records are sealed with key %s (%zu), which is not in %s: restore that key first; nothing "
                            "was changed",
-                           status.keys[i].records, status.keys[i].id, vault->place.name);
+                           status.keys[i].id, status.keys[i].records, vault->place.name);
     if (status.foreign)
         return err_set(resealing->err, ERR_SYSTEM,
-                       "%zu records are damaged, or were written by a later version; nothing was changed",
+                       "records that are damaged, or were written by a later version: %zu; nothing was changed",
                        status.foreign);
     if (vault->place.source == VAULT_RING_FILE && !renew_ring(vault, &status, out, resealing->err))
         return false;

@@ -172,7 +172,7 @@ bool vault_ring_locate(const struct vault_config *config, struct vault_ring_plac
                                            .name = mem_string(config->key_file)};
         return true;
     }
-    if (variable) {  // also if it is empty: the next source must not replace a variable that was set by intent
+    if (variable) {  // also if it is empty: the next source must not replace a variable that was set on purpose
         *place = (struct vault_ring_place){.source = VAULT_RING_VARIABLE, .name = mem_string(VARIABLE)};
         return true;
     }

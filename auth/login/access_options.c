@@ -204,12 +204,14 @@ static bool check_idp(const struct access_options *options, const struct option_
     if ((options->mode == ACCESS_ENTERPRISE) != (named && idp->client_id))
         return err_set(err, ERR_CONFIG,
                        "%s: %s/idp: mode \"enterprise\" needs an issuer or a token_endpoint, and a client_id; no other "
-                       "mode has them",
+                       "mode accepts an \"idp\"",
                        place->file, place->path);
     if (options->mode == ACCESS_ENTERPRISE && access_options_takes_caller(options) && !idp->issuer)
-        return err_set(err, ERR_CONFIG,
-                       "%s: %s/idp/issuer: required, because only tokens of that issuer or for it are sent there",
-                       place->file, place->path);
+        return err_set(
+            err, ERR_CONFIG,
+            "%s: %s/idp/issuer: required with \"subject\" \"caller\", because a token of a caller is sent only to its "
+            "issuer or to one of its audiences",
+            place->file, place->path);
     for (size_t i = 0; i < 2; i++)
         if (urls[i] && !oauth_url_secure(urls[i]))
             return err_set(err, ERR_CONFIG, "%s: %s/idp/%s: must be https, or http on loopback", place->file,
@@ -262,8 +264,8 @@ static bool check(void *object, const struct option_place *place, struct err *er
                        place->path);
     for (char *const *block = options->allow_addresses; block && *block; block++)
         if (!address_block_valid(*block))
-            return err_set(err, ERR_CONFIG, "%s: %s/allow_addresses: \"%s\" is not a block of addresses", place->file,
-                           place->path, *block);
+            return err_set(err, ERR_CONFIG, "%s: %s/allow_addresses: \"%s\" is not a block such as 10.0.0.0/8",
+                           place->file, place->path, *block);
     for (size_t i = 0; i < options->authorize_params.count; i++)
         if (!oauth_authorization_extra_allowed(options->authorize_params.at[i].name))
             return err_set(err, ERR_CONFIG, "%s: %s/authorize_params/%s: reserved: the gateway sets this parameter",

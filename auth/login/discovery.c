@@ -91,7 +91,9 @@ static bool allowed(struct login_flow *flow, const char *issuer)
 {
     return oauth_issuer_allowed(issuer, flow->spec.issuers) ||
            err_set(&flow->last, ERR_CONFIG,
-                   "authorization server \"%.200s\" is not one of hosted.authorization_servers", issuer);
+                   "authorization server \"%.200s\" is not in hosted.authorization_servers; add its domain there if "
+                   "you trust it",
+                   issuer);
 }
 
 static enum flow_state look_for_server(struct login_flow *flow)

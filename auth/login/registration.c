@@ -108,9 +108,10 @@ enum flow_state login_registration_on_grants(struct login_flow *flow)
         return use_stored(flow);
     (void)err_set(
         &err, ERR_UNAVAILABLE,
-        "authorization server \"%.150s\" does not know the gateway's client any more, and %zu grants were issued to "
-        "that client: remove them with 'postern connections --purge --issuer'; the next login registers a new client",
-        flow->authorization.server.issuer, bound);
+        "authorization server \"%.120s\" does not know the gateway's client any more, and the store has grants of that "
+        "client (%zu): remove them with 'postern connections --purge --issuer %.120s'; the next login registers a new "
+        "client",
+        flow->authorization.server.issuer, bound, flow->authorization.server.issuer);
     return flow_end(flow, LOGIN_END_REGISTRATION, &err);
 }
 

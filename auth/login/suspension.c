@@ -116,7 +116,8 @@ static bool take_client(struct login_flow *flow, const struct frozen *frozen, st
     if (configured && strcmp(configured, frozen->client_id) == 0)
         return login_client_take_configured(flow, err);
     if (configured)
-        return err_set(err, ERR_CONFIG, "client_id of the configuration has changed since the login began");
+        return err_set(err, ERR_CONFIG,
+                       "client_id in the configuration has changed since the login began; log in again");
     *client = (struct oauth_client){.id = own(flow, frozen->client_id),
                                     .method = (enum oauth_method)frozen->client_method,
                                     .dynamic = frozen->flags & FROZEN_DYNAMIC};
@@ -137,7 +138,7 @@ static bool take(struct login_flow *flow, const struct frozen *frozen, const cha
     if (!flow->spec.redirect_uri)
         flow->spec.redirect_uri = own(flow, frozen->redirect_uri);
     if (strcmp(frozen->redirect_uri, flow->spec.redirect_uri) != 0)
-        return err_set(err, ERR_CONFIG, "public_url has changed since the login began");
+        return err_set(err, ERR_CONFIG, "public_url has changed since the login began; log in again");
     snprintf(authorization->state, sizeof authorization->state, "%s", state);
     snprintf(authorization->verifier, sizeof authorization->verifier, "%s", frozen->verifier.bytes);
     authorization->redirect_uri = flow->spec.redirect_uri;

@@ -3,8 +3,8 @@
 //   when      = { POINTER: test, …, "any": [ when, … ] }   all must hold; any: one of them
 //   test      = { OPERATOR: operand, … }                   all must hold
 //
-// A pointer to nothing makes a test false (but `present: false` true). A value of a type the operator
-// cannot judge is an error, and an error anywhere is the result unless a part is false. A condition that
+// A pointer to nothing makes a test false, except `present: false`, which it makes true. A value whose type the operator
+// cannot judge is an error. An error in one part makes the whole an error, unless another part is false. A condition that
 // needs more work than one decision may do is an error, too: callers choose the size of the arguments.
 // A server may ignore the case of member names and read "Owner" as "owner". So a key that differs only in case from a
 // key that the condition reads, along a pointer or inside an operand, is an error as well. A server may also end a text
@@ -157,7 +157,7 @@ static enum condition_result op_in(const json_t *value, const json_t *operand, s
             return one;
         if (one == CONDITION_FALSE)
             result = CONDITION_FALSE;
-        twin = twin || has_twin_inside(value, item, work);  // then the other items cannot make it an answer
+        twin = twin || has_twin_inside(value, item, work);  // an error, unless an item is equal
     }
     return twin ? CONDITION_ERROR : result;
 }

@@ -77,7 +77,7 @@ static void say_unknown(const struct lint *lint, const char *rule, const char *w
 {
     const char *near = option_nearest(name, known);
     SAY(lint, "E4", rule, "%s \"%s\" does not exist in the configuration%s%s%s", where, name,
-        near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+        near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "; correct the name");
 }
 
 static void check_provider(const struct lint *lint, const char *user, const char *what, const char *rule)
@@ -97,7 +97,8 @@ static void check_member(const struct lint *lint, const char *subject, const cha
         return;
     if (strncmp(subject, "group:", 6) == 0) {
         if (!policy_source_group(lint->source, subject + 6))
-            SAY(lint, "E4", rule, "%s: group \"%s\" does not exist", what, subject + 6);
+            SAY(lint, "E4", rule, "%s: group \"%s\" does not exist; define it in \"groups\", or correct the name", what,
+                subject + 6);
         return;
     }
     bool user = strncmp(subject, "user:", 5) == 0 && strchr(subject + 5, ':') && name[1];
@@ -165,7 +166,8 @@ static void check_names(const struct lint *lint, const struct policy_rule *rule)
 {
     for (char **name = rule->names; *name; name++)
         if (strncmp(*name, "set:", 4) == 0 && !policy_source_set(lint->source, *name + 4))
-            SAY(lint, "E4", rule->id, "names: set \"%s\" does not exist", *name + 4);
+            SAY(lint, "E4", rule->id, "names: set \"%s\" does not exist; define it in \"sets\", or correct the name",
+                *name + 4);
     check_patterns(lint, rule->names, "names", rule->id);
 }
 
@@ -215,10 +217,12 @@ static void check_scope(const struct lint *lint, const struct policy_rule *rule)
     char *const *tenants = lint->file->scope.tenants, *const *servers = lint->file->scope.servers;
     for (char **name = rule->tenants; tenants && *name; name++)
         if (!in_list((const char *const *)tenants, *name))
-            SAY(lint, "E4", rule->id, "tenants: \"%s\" is outside the scope of this file", *name);
+            SAY(lint, "E4", rule->id,
+                "tenants: \"%s\" is outside the scope of this file; remove it, or extend \"scope\"", *name);
     for (char **name = rule->servers; servers && *name; name++)
         if (!in_list((const char *const *)servers, *name))
-            SAY(lint, "E4", rule->id, "servers: \"%s\" is outside the scope of this file", *name);
+            SAY(lint, "E4", rule->id,
+                "servers: \"%s\" is outside the scope of this file; remove it, or extend \"scope\"", *name);
 }
 
 static bool has_selectors(const struct lint *lint, const struct policy_rule *rule)
@@ -467,7 +471,7 @@ static bool rule_exists(const struct policy_source *source, const char *id)
     return strcmp(id, "default") == 0 || strcmp(id, "uri_not_canonical") == 0;
 }
 
-// An absent key would become the first of its words, which the file does not state.
+// Parsing gives an absent key the first of its words, `deny`. A file must state the word itself.
 static void check_words(const struct lint *lint, const char *list, const char *key)
 {
     size_t i;
@@ -475,8 +479,8 @@ static void check_words(const struct lint *lint, const char *list, const char *k
     json_array_foreach(json_object_get(lint->file->tree, list), i, item)
         if (!json_object_get(item, key))
             policy_findings_add(lint->findings, "E7", lint->file->path, 0,
-                                json_string_value(json_object_get(item, "id")), "/%s/%zu: \"%s\" is missing", list, i,
-                                key);
+                                json_string_value(json_object_get(item, "id")),
+                                "/%s/%zu: \"%s\" is missing; write allow or deny", list, i, key);
 }
 
 static void check_tests(const struct lint *lint)

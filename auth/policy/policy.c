@@ -729,8 +729,8 @@ static void set_error(const struct policy_load *load, const struct policy_findin
         first++;
     if (first->line)
         snprintf(line, sizeof line, ":%d", first->line);
-    (void)err_set(err, ERR_CONFIG, "policy %s: %zu error%s; the first: %s%s: %s %s", load->path, findings->errors,
-                  findings->errors == 1 ? "" : "s", first->file, line, first->code, first->text);
+    (void)err_set(err, ERR_CONFIG, "policy %s: %s%s: %s %s%s", load->path, first->file, line, first->code, first->text,
+                  findings->errors == 1 ? "" : "; 'postern policy check' lists the other errors");
 }
 
 struct policy *policy_load(const struct policy_load *load, struct policy_findings *findings, struct err *err)

@@ -175,8 +175,8 @@ static char *read_text(const char *path, size_t *len, struct policy_findings *fi
     if (got < 0)
         find_unread(findings, path);
     else if (text.overflow)
-        policy_findings_add(findings, "E7", path, 0, NULL, "larger than %zu bytes; split it into files of one folder",
-                            FILE_MAX);
+        policy_findings_add(findings, "E7", path, 0, NULL,
+                            "larger than %zu bytes; split it into several files in one folder", FILE_MAX);
     if (fd >= 0)
         close(fd);
     if (got < 0 || text.overflow) {
@@ -222,7 +222,7 @@ static void read_file(struct policy_source *source, const char *path, struct pol
     struct option_place place = {.file = path, .path = "", .literal = true};
     if (json_object_get(file->tree, "mcpServers")) {
         policy_findings_add(findings, "E1", path, 0, NULL,
-                            "is a configuration, not a policy; move it out of the folder of the policy");
+                            "is a configuration, not a policy; move it out of the policy folder");
     } else if (!option_parse(&policy_source_options, file->tree, file, &place, &problem)) {
         const char *said = after_place(problem.detail, path, &(int){0}), *id = policy_place_rule(file, said);
         policy_findings_add(findings, strstr(said, "unknown key") ? "E1" : "E7", path, policy_place_id(file, id), id,

@@ -44,7 +44,8 @@ void source_doubt(struct source *source, enum catalog_kind kind);
 void source_look_again(struct source *source);
 void source_refresh(struct source *source);    // the server is ready again: fetches everything
 void source_went_down(struct source *source);  // keeps the lists; reloads when it is back
-void source_rests(struct source *source);      // it was ended because it is not used: keeps the lists, which are good
+void source_rests(
+    struct source *source);  // it was ended because it is not used: keeps the lists, which are still valid
 
 // The lists of an earlier connection are being looked up in the catalogue cache. Until source_restore() callers wait, and
 // source_load() does not start the server.

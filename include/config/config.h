@@ -52,8 +52,8 @@ struct config {
     bool prefix;
     char *separator;
     struct config_log log;
-    struct audit_config audit;
-    struct record_config store;  // paths in these two are relative to the file, and resolved
+    struct audit_config audit;  // config_load() has resolved the paths in this and the next three
+    struct record_config store;
     struct vault_config vault;
     struct catalogue_config catalogue;
     struct config_hosted hosted;

@@ -180,7 +180,7 @@ enum err_code upstream_refusal(const struct upstream *upstream);
 // How much is left of a pause in which requests fail, because the server asked for it (Retry-After) or the circuit is open, in
 // milliseconds; 0: it is not in such a pause.
 int64_t upstream_pause_left(const struct upstream *upstream);
-bool upstream_circuit_open(const struct upstream *upstream);  // too many starts have failed in a row
+bool upstream_circuit_open(const struct upstream *upstream);  // too many failures in a row
 // Appends the last lines, at most `max`, that a stdio server wrote to stderr since it was last started.
 void upstream_put_stderr(const struct upstream *upstream, size_t max, struct buf *out);
 // Adds some of them to the detail of an error, in one line without control characters.

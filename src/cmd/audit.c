@@ -274,9 +274,9 @@ const struct command audit_command = {
     .summary = "Show recorded calls and events, or verify the log",
     .details =
         "Rows are a table on a terminal and JSON lines in a pipe, the oldest first.\n"
-        "verify  checks the chains of hashes and lists each row that was changed, moved or removed. Exit status 1:\n"
-        "        there is such a row. Keep a copy of the printed heads in another place: an attacker who can write\n"
-        "        the file can make new chains, but not with the same heads.",
+        "verify  checks the chains of hashes and lists each row that was changed, moved or removed; exit status 1\n"
+        "        if it finds any. Keep a copy of the printed heads in another place: an attacker who can write the\n"
+        "        file can make new chains, but not with the same heads.",
     .flags = flags_table,
     .max_args = 1,
     .run = run,

@@ -129,12 +129,13 @@ static int run_read(const struct flags *flags)
         "save", "FOLDER", FLAG(save), "Also write images, sounds and other data of the result into new files there" \
     }
 
-static const struct flag flags_table[] = {
-    FLAG_CONFIG, FLAG_TENANT, FLAG_URL, FLAG_TOKEN_FILE, FLAG_JSON, FLAG_SAVE, FLAG_INTERACTIVE, FLAG_HEADLESS, {0}};
+static const struct flag flags_table[] = {FLAG_CONFIG,      FLAG_SERVER_TENANT, FLAG_URL,
+                                          FLAG_TOKEN_FILE,  FLAG_JSON,          FLAG_SAVE,
+                                          FLAG_INTERACTIVE, FLAG_HEADLESS,      {0}};
 
 static const struct flag call_flags[] = {
     FLAG_CONFIG,
-    FLAG_TENANT,
+    FLAG_SERVER_TENANT,
     FLAG_URL,
     FLAG_TOKEN_FILE,
     FLAG_JSON,

@@ -143,7 +143,7 @@ static void put_zsh_args(const struct command *const *commands, const struct com
         put_names(commands);
         printf(")'");
     } else if (words) {
-        printf(" \\\n            '1:what:(%s)'", words);
+        printf(" \\\n            '1:argument:(%s)'", words);
     }
     printf("%s\n", command->max_args > 1 ? " \\\n            '*:argument:_files'" : "");
 }

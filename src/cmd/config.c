@@ -163,8 +163,9 @@ const struct command config_command = {
     .synopsis = "config check|show|diff OLD NEW|schema|docs|man [--config FILE] [--offline] [--json]",
     .summary = "Check or show the configuration, or print its schema",
     .details =
-        "check   checks that serve would start with the file and that each server's program exists, or prints\n"
-        "        every error with its position; does not open a port, so it can run beside a gateway\n"
+        "check   checks that serve would start with the file and that each server's program and key files exist;\n"
+        "        prints every error with its line and column, and each server that cannot work. It does not open a\n"
+        "        port, so it can run beside a gateway\n"
         "show    prints every option with its current value; secrets are hidden\n"
         "diff    prints the changes that a reload from OLD to NEW would make; exit status 1 if NEW needs a restart\n"
         "schema  prints a JSON Schema for editors\n"

@@ -33,7 +33,7 @@ static void put_configuration(const json_t *configuration, struct buf *out)
     const char *failing = text_at(configuration, "failing_since"), *problem = text_at(configuration, "problem");
     buf_printf(out, "configuration  in force since %s\n", text_at(configuration, "since"));
     if (failing)
-        buf_printf(out, "               the file is not valid since %s: %s\n", failing, problem ? problem : "");
+        buf_printf(out, "               the file has not been valid since %s: %s\n", failing, problem ? problem : "");
 }
 
 static void put_servers(const json_t *status, struct buf *out)
@@ -139,7 +139,7 @@ static int run_logs(const struct flags *flags)
     return EXIT_OK;
 }
 
-static const struct flag server_flags[] = {FLAG_CONFIG, FLAG_TENANT, FLAG_CONTROL, FLAG_JSON, {0}};
+static const struct flag server_flags[] = {FLAG_CONFIG, FLAG_SERVER_TENANT, FLAG_CONTROL, FLAG_JSON, {0}};
 
 const struct command control_command_logs = {
     .name = "logs",
@@ -232,8 +232,8 @@ const struct command control_command_disable = {
     .summary = "Stop a server of a running gateway and hide its tools, prompts and resources",
     .details =
         "The same as \"disabled\": true in the configuration, until 'postern enable' or until the gateway ends: the\n"
-        "server finishes its calls, its tools, prompts and resources are not listed, and calls of them are unknown.\n"
-        "A reload does not enable it.",
+        "server finishes its calls, its tools, prompts and resources are no longer listed, and calls to them fail as\n"
+        "unknown. A reload does not enable it.",
     .flags = server_flags,
     .min_args = 1,
     .max_args = 1,

@@ -76,8 +76,7 @@ static int run(const struct flags *flags)
     return code;
 }
 
-static const struct flag flags_table[] = {
-    FLAG_CONFIG, FLAG_URL, {"tenant", "NAME", FLAG(tenant), "The tenant of the server"}, {0}};
+static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_URL, FLAG_SERVER_TENANT, {0}};
 
 const struct command doctor_command = {
     .name = "doctor",

@@ -180,8 +180,8 @@ static int run(const struct flags *flags)
     return lost != EXIT_OK ? lost : code;
 }
 
-static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_TENANT,      FLAG_URL,      FLAG_TOKEN_FILE,
-                                          FLAG_JSON,   FLAG_INTERACTIVE, FLAG_HEADLESS, {0}};
+static const struct flag flags_table[] = {FLAG_CONFIG, FLAG_SERVER_TENANT, FLAG_URL,      FLAG_TOKEN_FILE,
+                                          FLAG_JSON,   FLAG_INTERACTIVE,   FLAG_HEADLESS, {0}};
 
 const struct command info_command = {
     .name = "info",

@@ -179,10 +179,15 @@ struct pair {
 static const struct pair variables[] = {
     {"POSTERN_CONFIG", "The configuration file, if `--config` is not given."},
     {"POSTERN_STATE",
-     "The folder of the store, the vault's keys and the audit log, unless the configuration sets their paths."},
+     "The folder of the store, the vault's keys, the audit log and the catalogue cache, unless the configuration sets "
+     "their paths."},
     {"POSTERN_VAULT_KEY", "The keys that seal the tokens of users, if the configuration does not name a key file."},
+    {"POSTERN_TOKEN",
+     "The bearer token that commands send with `--url`, unless `--token-file` is given, and the token of the caller of "
+     "`serve --stdio`."},
     {"CREDENTIALS_DIRECTORY", "The folder in which systemd provides the credential `postern-vault-key`."},
     {"XDG_CONFIG_HOME, XDG_STATE_HOME", "The folders to use instead of `~/.config` and `~/.local/state`."},
+    {"XDG_RUNTIME_DIR", "The folder of the control socket, unless the configuration sets its path."},
     {"BROWSER",
      "The program that `login` starts, split at spaces. The address replaces `%s`, or is added as the last argument."},
     {"http_proxy, https_proxy, no_proxy", "The proxy for connections to servers that are not on loopback."},
@@ -194,6 +199,8 @@ static const struct pair files[] = {
     {"~/.local/state/postern/store.db", "The grants of users and the client registrations, sealed."},
     {"~/.local/state/postern/vault.key", "The keys that seal the store, created at the first use. Keep a copy."},
     {"~/.local/state/postern/audit.db", "The audit log."},
+    {"~/.local/state/postern/catalogue.db", "The catalogue cache: the lists of the servers."},
+    {"$XDG_RUNTIME_DIR/postern.sock", "The control socket of the running gateway."},
     {NULL, NULL},
 };
 
@@ -215,7 +222,8 @@ void manual_commands(const struct command *const *commands)
         &page,
         span_of("Callers reach many servers of the Model Context Protocol through one endpoint that "
                 "authenticates them, checks every call against policy files, and keeps the tokens of users for the "
-                "servers behind it. The other commands use the same servers from the command line."));
+                "servers behind it. `postern serve` runs this gateway. The other commands use its servers from the "
+                "command line, or manage the gateway and its files."));
     line(&page, ".PP");
     put_text(
         &page,

@@ -237,10 +237,9 @@ const struct command servers_command = {
     .summary = "List the configured servers and check that each of them answers",
     .details =
         "If a gateway with the same configuration file runs, it reports on its own servers: state, process, calls,\n"
-        "the 99th percentile of their durations (LATENCY), last error. Otherwise, or with --direct, the command starts "
-        "or\n"
-        "connects to each server of every tenant itself, and prints the last lines of the standard error of one that\n"
-        "fails. Exit status 4: at least one server failed.",
+        "the 99th percentile of their durations (LATENCY), and the last error. Otherwise, or with --direct, the\n"
+        "command itself starts or connects to each server of every tenant, and prints the last lines of the standard\n"
+        "error of one that fails. Exit status 4: at least one server failed.",
     .flags = flags_table,
     .starts_servers = true,
     .run = run,

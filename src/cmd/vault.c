@@ -26,7 +26,7 @@ static void print_json(json_t *tree)
     json_decref(tree);
 }
 
-#define DAMAGED_HINT ": 'postern connections' lists the grants"
+#define DAMAGED_HINT "; 'postern connections' lists the grants"
 
 static int status(struct place *place, const struct flags *flags)
 {
@@ -61,8 +61,8 @@ static int status(struct place *place, const struct flags *flags)
     table_release(&table);
     json_decref(keys);
     if (damaged)
-        return fail_with(EXIT_NEGATIVE, "%zu records are damaged, or were written by a later version" DAMAGED_HINT,
-                         damaged);
+        return fail_with(EXIT_NEGATIVE,
+                         "records that are damaged, or were written by a later version: %zu" DAMAGED_HINT, damaged);
     if (missing)
         return fail_with(EXIT_NEGATIVE, "records are sealed with keys that are not in %s: restore those keys",
                          vault_source(place->vault));
@@ -80,7 +80,7 @@ static int rotate(struct place *place, const struct flags *flags)
                              (json_int_t)done.resealed, "dropped", (json_int_t)done.dropped, "damaged",
                              (json_int_t)done.damaged));
     else
-        printf("%s key %s; %zu records sealed again, %zu old keys dropped\n", done.made ? "new" : "current", done.id,
+        printf("%s key %s; records sealed again: %zu, old keys dropped: %zu\n", done.made ? "new" : "current", done.id,
                done.resealed, done.dropped);
     if (!done.made)
         fprintf(stderr,
@@ -88,7 +88,7 @@ static int rotate(struct place *place, const struct flags *flags)
                 "gateway, and run this again\n",
                 vault_source(place->vault));
     if (done.damaged)
-        return fail_with(EXIT_NEGATIVE, "%zu records are damaged, and were left unchanged" DAMAGED_HINT, done.damaged);
+        return fail_with(EXIT_NEGATIVE, "damaged records, which were left unchanged: %zu" DAMAGED_HINT, done.damaged);
     return EXIT_OK;
 }
 

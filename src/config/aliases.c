@@ -222,7 +222,7 @@ static void note_name(const struct work *work, const char *name, const char *usa
     if (!notes)
         return;
     buf_put_text(notes, "server ");
-    scan_encode(span_of(name), notes);  // one line, whatever is in it
+    scan_encode(span_of(name), notes);  // in one line
     buf_printf(notes, " is called \"%s\" here, in names of tools and in policies\n", usable);
 }
 

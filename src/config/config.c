@@ -235,8 +235,8 @@ static bool read_files(const struct config *config, struct option_items *items, 
     return true;
 }
 
-// Reads the files of variables that servers name, and checks that their certificate files can be used. Whether these vouch for a
-// server shows when it connects.
+// Reads the files of variables that servers name, and checks that their files of authorities can be used. Whether these signed the
+// certificate of a server is known only when the gateway connects.
 static bool read_server_files(struct config *config, const char *path, struct err *err)
 {
     struct config_tenant *tenants = config->tenants.at;

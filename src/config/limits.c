@@ -86,8 +86,8 @@ static const struct option limit_rows[] = {
      .fallback = "512",
      .min = 1,
      .max = 100000,
-     .help =
-         "Maximum number of server processes. A call that needs another process is refused with 429 `process_limit`."},
+     .help = "Maximum number of server processes. A call that needs another process gets the JSON-RPC error 429 "
+             "`process_limit`, with HTTP status 200."},
     {.name = "identity_processes",
      .type = OPTION_INT,
      .offset = AT(identity_processes),
@@ -95,7 +95,7 @@ static const struct option limit_rows[] = {
      .min = 1,
      .max = 100000,
      .help = "Maximum number of server processes for each identity that is not anonymous (isolation `user` or "
-             "`session`). A call that needs another process is refused with 429 `process_limit`."},
+             "`session`). A call that needs another process gets the JSON-RPC error 429 `process_limit`."},
     {.name = "session_calls",
      .type = OPTION_INT,
      .offset = AT(session_calls),
@@ -283,7 +283,7 @@ static const struct option tenant_limit_rows[] = {
      .min = 1,
      .max = 100000,
      .help = "Maximum number of server processes of this tenant, within the top-level limit. A call that needs another "
-             "process is refused with 429 `process_limit`."},
+             "process gets the JSON-RPC error 429 `process_limit`."},
     {.name = "memory",
      .type = OPTION_SIZE,
      .offset = offsetof(struct config_tenant_limits, memory),

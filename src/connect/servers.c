@@ -1,4 +1,4 @@
-// Owns the selection of servers that users connect their accounts to: those of their tenant with auth mode `user`.
+// Owns the selection of servers that users connect their accounts to: those of their tenant with auth mode `per_user`.
 #include "state.h"
 
 static bool is_connected_to(const struct server *server)

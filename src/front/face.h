@@ -82,8 +82,8 @@ enum deadline_kind { DEADLINE_NONE, DEADLINE_TIME, DEADLINE_BODY, DEADLINE_SEND 
 struct deadline {
     enum deadline_kind kind;
     int64_t due_ms;    // when it is checked
-    int64_t began_ms;  // the window in which bytes must move
-    int64_t end_ms;    // of a body, at any rate
+    int64_t began_ms;  // when the window began in which bytes must move
+    int64_t end_ms;    // when a body must be complete, even if its rate is sufficient
     uint64_t moved;    // bytes at the beginning of the window
     bool sampled;      // DEADLINE_SEND: `moved` is known
     struct loop_timer timer;

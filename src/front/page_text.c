@@ -56,7 +56,7 @@ static const struct {
         {410, "This link is not valid any more",
          "Connect links are valid for a few minutes. Repeat what you were doing to get a new one."},
     [CONNECT_PAGE_USED] =
-        {409, "This link was used already",
+        {409, "This link has already been used",
          "Each connect link works once. If the account is not connected yet, repeat what you were doing "
          "to get a new link."},
     [CONNECT_PAGE_WRONG_USER] =
@@ -77,7 +77,7 @@ static const struct {
          "too long: open the link again."},
     [CONNECT_PAGE_UNAUTHENTICATED] =
         {403, "You are not signed in",
-         "An account is connected to the signed-in user, and this browser is not signed "
+         "Accounts are connected to the signed-in user, but this browser is not signed "
          "in. Open the link where you are signed in to the gateway, or ask your administrator."},
     [CONNECT_PAGE_NO_SCOPE] =
         {403, "Your sign-in does not allow this",

@@ -1,12 +1,12 @@
 // THE PHASE TABLE. Every call runs through it from top to bottom; read this file first.
 //
 //   receive       parse the message, unless it is large     → 400 if it is not JSON-RPC
-//   authenticate  credentials → identity; profile           → 401, 404, 429 after too many     (may wait)
-//   session       find or open the session; parse a large   → 400, 404                         (may wait)
+//   authenticate  credentials → identity; profile           → 401, 403, 404, 429, 503          (may wait)
+//   session       find or open the session; parse a large   → 400, 404, 503                    (may wait)
 //                 message; split batches
 //   route         find the server and its name of the item  → unknown tool, server unavailable (may wait)
 //   authorize     ask the policy                            → 403 in-band
-//   limit         rates and calls in flight                 → 429, 503
+//   limit         rates and calls in flight                 → 429 in-band, 503
 //   dispatch      handle the call here or at the server                                        (waits here)
 //   offer         a connect link, if the server needs a login of the user                      (may wait)
 //   shape         translate the answer for this caller

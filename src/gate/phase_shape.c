@@ -50,7 +50,7 @@ static void put_off_by_server(struct call *call)
     buf_release(&text);
 }
 
-// How long the server had, and which option says so: the caller may know a way to need less, or ask for more.
+// Puts the time limit and its option into the error: the caller may be able to ask for less, or ask the operator for more time.
 static void name_limit(struct call *call)
 {
     struct buf text = {0};

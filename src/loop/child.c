@@ -5,8 +5,7 @@
 // A keeper that does not report after SIGKILL was ordered is not waited for: it ends the tree when it can.
 //
 // A keeper (keeper.c) is the parent of each child. It reports over the control socket and obeys the signals sent there.
-// When
-// this process closes the socket or ends, the keeper kills the child with all its descendants.
+// When this process closes the socket or ends, the keeper kills the child with all its descendants.
 #include "loop/child.h"
 #include "base/mem.h"
 #include "keeper.h"

@@ -154,7 +154,7 @@ static _Noreturn void run(int socket, const struct rlimit *files)
 // One for the process, which all loops share.
 static struct {
     bool known;  // `files` is set
-    // As at the start: a new spawner gives its children this limit, even if the gateway raised its own since.
+    // The limit of descriptors at the start. A new spawner gives it to its children, even if the gateway has raised its own.
     struct rlimit files;
     pid_t pid;  // 0: not running
     int socket;

@@ -99,8 +99,11 @@ static bool clear_path(const struct sockaddr_un *name, struct err *err)
                err_set(err, ERR_CONFIG, "cannot listen on unix:%s: cannot remove the stale socket: %s", path,
                        strerror(errno));
     if (why == EACCES || why == EPERM)
-        return err_set(err, ERR_CONFIG, "cannot listen on unix:%s: the existing socket may not be opened: %s", path,
-                       strerror(why));
+        return err_set(
+            err, ERR_CONFIG,
+            "cannot listen on unix:%s: cannot connect to the existing socket, to see whether it is in use: %s; "
+            "remove it, or choose another path",
+            path, strerror(why));
     char pid[32] = "";
     if (holder.pid)
         snprintf(pid, sizeof pid, " (pid %ld)", (long)holder.pid);

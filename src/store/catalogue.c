@@ -579,7 +579,7 @@ static bool start(struct catalogue_work *work)
     return true;
 }
 
-// Gives the kept work back, in its order. No work is under way.
+// Moves the kept work to `all`, in its order. No work is under way.
 static void take_all_kept(struct catalogue *catalogue, struct list *all)
 {
     list_move_all(all, &catalogue->kept);
@@ -591,7 +591,7 @@ static void on_retry(struct loop_timer *timer)
     struct catalogue *catalogue = timer->arg;
     struct catalogue_work *work;
     struct list all;
-    if (catalogue->under_way) {  // which will fail, and be kept behind the others
+    if (catalogue->under_way) {  // while work is kept, work under way fails and is kept behind it
         loop_timer_set(catalogue->loop, timer, DRAIN_MS);
         return;
     }
@@ -601,7 +601,7 @@ static void on_retry(struct loop_timer *timer)
             keep(work);
 }
 
-// One more attempt, also if the last one failed. The pool is gone.
+// Runs the kept work here, because the pool was freed: one last attempt, even if the previous one failed.
 static void finish_kept(struct catalogue *catalogue)
 {
     struct catalogue_work *work;

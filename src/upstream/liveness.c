@@ -2,9 +2,9 @@
 //
 //   a request times out ─► another one, sent after that, times out too ─► a ping ─► no answer: the server is lost
 //
-// Any byte of the server in between shows that it lives: of its answers, notifications, stderr or streams, or that it has read
-// from a pipe that was full. The ping gets half of `timeout`, so a server that hangs is replaced within three timeouts, and a slow
-// one that answers pings never. A request that times out proves nothing while an older one still has time: many servers handle one
+// The server lives if it sends any byte in between (of an answer, a notification, stderr or a stream), or reads from a pipe that
+// was full. The ping gets half of `timeout`, so a server that hangs is replaced within three timeouts. A slow server that answers
+// pings is never replaced. A request that times out proves nothing while an older one still has time: many servers handle one
 // request at a time. Guarded by tests/unit/upstream/recovery_test.c and tests/e2e/servers/recovery.test.mjs.
 #include "liveness.h"
 #include "base/log.h"

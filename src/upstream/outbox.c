@@ -116,7 +116,7 @@ static void settle(struct outbox *outbox)
     buf_clear(&outbox->staged);
 }
 
-// Takes the messages of which nothing is written out of the stage.
+// Removes from the stage the messages of which nothing has been written.
 static void unstage(struct outbox *outbox)
 {
     for (size_t i = outbox->count; i-- > 0;) {

@@ -22,8 +22,8 @@ void upstream_request_await_ready(struct upstream_request *request);  // until u
 void upstream_request_await_token(struct upstream_request *request);  // in `refused`, until it is sent again
 void upstream_request_send_again(struct upstream_request *request);   // now: one that waited for a token
 
-// Its connection is lost, and not a byte of it was written: it waits for the next one. False: it did so before, or is of use to
-// this connection only. `text`: the whole message, unless the request has it.
+// The connection was lost before a byte of the request was written: the request waits for the next connection. False: it did so
+// before, or is of use to this connection only. `text`: the whole message, unless the request has it.
 bool upstream_request_take_back(struct upstream_request *request, struct blob *text);
 
 // True if the request was sent again for this reason already, and must not be sent once more.

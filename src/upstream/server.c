@@ -137,7 +137,7 @@ static const struct option rows[] = {
      .min = 1,
      .max = 604800000,
      .choices = idle_words,
-     .help = "A server that nothing needs for this long is ended; its lists stay, and the next call starts it again. "
+     .help = "A server that is not used for this long is stopped. Its lists stay, and the next call starts it again. "
              "`adaptive`: 5 minutes with more than 20 requests an hour, 3 minutes with 5 to 20, else 1 minute."},
     {.name = "min_idle_timeout",
      .type = OPTION_DURATION,
@@ -145,21 +145,22 @@ static const struct option rows[] = {
      .fallback = "60",
      .min = 1,
      .max = 604800000,
-     .help = "The least that `adaptive` gives."},
+     .help = "The lower limit of the time that `adaptive` selects."},
     {.name = "max_idle_timeout",
      .type = OPTION_DURATION,
      .offset = AT(max_idle_timeout_ms),
      .fallback = "300",
      .min = 1,
      .max = 604800000,
-     .help = "The most that `adaptive` gives, and what a server gets that was started and not used yet."},
+     .help = "The upper limit of the time that `adaptive` selects, and the time for a server that was started and not "
+             "used yet."},
     {.name = "eager",
      .type = OPTION_BOOL,
      .offset = AT(eager),
      .fallback = "false",
      .help =
-         "Start it with the gateway rather than when it is first needed, and do not end it when it is idle; only with "
-         "isolation `shared`."},
+         "Start the server with the gateway rather than when it is first needed, and do not stop it when it is idle; "
+         "only with isolation `shared`."},
     {.name = "disabled",
      .type = OPTION_BOOL,
      .offset = AT(disabled),

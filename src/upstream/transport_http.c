@@ -237,7 +237,7 @@ static void forget_session(struct http_wire *wire)
 
 static void listen_ended(struct exchange *exchange);
 
-// Its connection may be dead without a word of either side, so it is opened again.
+// The connection may be dead although neither side has closed it, so the stream is opened again.
 static void on_idle(struct loop_timer *timer)
 {
     struct exchange *exchange = timer->arg;

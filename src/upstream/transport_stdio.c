@@ -59,7 +59,7 @@ static void wire_free(void *object)
     free(wire);
 }
 
-// Requests of which the server got nothing go to the next one.
+// Requests of which nothing was written to the server wait for its next start.
 static void take_back_unsent(struct stdio_wire *wire)
 {
     const struct map *in_flight = &wire->upstream->in_flight;

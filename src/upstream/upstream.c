@@ -1,15 +1,17 @@
 // Owns the life cycle of one connection to a server: state, handshake, requests in flight, back-off.
 //
-//            request or start                 handshake done
-//   DOWN ───────────────────► STARTING ──────────────────────► READY
-//    ▲                          │    ▲                           │
-//    │                  failure │    │ timer, or a request       │ lost
-//    │                          ▼    │ after the pause           ▼
-//    │                        BACKOFF ◄──────────────────────────┘
-//    │
-//   READY ── upstream_rest ──► RESTING ──► DOWN
+//         request, timer or start             handshake done
+//   DOWN ───────────────────► STARTING ──────────────────────► READY ── upstream_rest ──► RESTING ──► DOWN
+//    ▲                          │    ▲                          │ │
+//    │                  failure │    │ timer           lost (2) │ │ lost (1)
+//    │                          ▼    │                          │ │
+//    │                        BACKOFF ◄─────────────────────────┘ │
+//    └────────────────────────────────────────────────────────────┘
 //
 //   any ── upstream_close ──► CLOSING ──► (on_closed)
+//
+//   (1) it has answered since it was started, or `failures` is 0: the next request starts it at once
+//   (2) otherwise: requests wait for the timer, unless the start lacked only a login or a process slot
 //
 // `failures` counts failed starts, and lives that ended before a request was answered; the first answer clears it. While it is
 // below CIRCUIT_AFTER, a request that finds the server in BACKOFF waits for the next start. From there on the circuit is open:
@@ -180,7 +182,7 @@ static void run_failing(struct loop_task *task)
         (void)err_set(&err, upstream->refusal, "%s", upstream->problem);
     else if (upstream_circuit_open(upstream))
         (void)err_set(&err, ERR_UNAVAILABLE,
-                      "server \"%s\": circuit open after %u failed starts, the next start is in %lld ms: %s",
+                      "server \"%s\": circuit open after %u failures in a row, the next start is in %lld ms: %s",
                       upstream->server->name, upstream->failures, (long long)upstream_pause_left(upstream),
                       upstream->problem);
     else

@@ -67,7 +67,7 @@ struct upstream {
     struct err why;
     bool losing;
     bool paused;        // nothing is read or delivered, except that the transport may finish the message at hand
-    unsigned failures;  // failed starts and lives without an answer, in a row
+    unsigned failures;  // in a row: failed starts, and lives without an answer
     unsigned losses;    // since a caller's request was last answered
     bool answered;      // it has answered a request since it was last started
     char problem[512];

@@ -7,8 +7,7 @@
 #include "config/config.h"
 
 // The grant store of this configuration. `config` NULL: the usual places. Without `make`, *out is NULL if the store
-// does
-// not exist yet.
+// does not exist yet.
 bool grants_open(const struct config *config, struct loop *loop, bool make, struct grant_store **out,
                  struct err *err) MUST_CHECK;
 // Whether changes to the store last. False: the store is a seed (S11); the error is printed and the exit code set.

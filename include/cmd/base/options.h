@@ -79,6 +79,10 @@ bool options_time(const char *text, int64_t *ms);
     {                                                                 \
         "tenant", "NAME", FLAG(tenant), "Only servers of this tenant" \
     }
+#define FLAG_SERVER_TENANT                                         \
+    {                                                              \
+        "tenant", "NAME", FLAG(tenant), "The tenant of the server" \
+    }
 #define FLAG_CONTROL                                                                                           \
     {                                                                                                          \
         "control", "PATH", FLAG(control), "The gateway's control socket, instead of that of the configuration" \

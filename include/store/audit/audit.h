@@ -28,8 +28,8 @@ enum audit_event {
     AUDIT_AUTHENTICATION,  // a caller failed to authenticate
     AUDIT_POLICY,          // a policy was loaded, or refused
     AUDIT_TOKEN,           // a token was obtained, refreshed or deleted
-    AUDIT_OPERATION,       // an operator restarted or disabled a server, or replaced the gateway
-    AUDIT_GAP,             // `count` records were dropped here; written by the audit log itself
+    AUDIT_OPERATION,  // an operator changed a running gateway (restart, disable, reload, ...), or its configuration was reloaded
+    AUDIT_GAP,  // `count` records were dropped here; written by the audit log itself
     // `count` rows of the chain that `kind` names were deleted; `first_seq` is its first row left; written by the audit log itself
     AUDIT_RETENTION,
 };

@@ -32,7 +32,8 @@ bool find_check_tenant(const struct config *config, const char *tenant, struct e
         return true;
     const char *near = nearest(config, tenant, NULL);
     return err_set(err, ERR_CONFIG, "tenant \"%s\" does not exist in the configuration%s%s%s", tenant,
-                   near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+                   near ? "; did you mean \"" : "", near ? near : "",
+                   near ? "\"?" : "; 'postern config show' lists the tenants");
 }
 
 // Suggests another tenant that has the server; else a server with a similar name.

@@ -136,7 +136,8 @@ static json_t *take_result(json_t *reply, int *exit_code)
     const char *error = json_string_value(json_object_get(reply, "error"));
     if (!json_is_true(json_object_get(reply, "ok"))) {
         bool config = reason && strcmp(reason, err_reason(ERR_CONFIG)) == 0;
-        *exit_code = fail_with(config ? EXIT_CONFIG : EXIT_UNAVAILABLE, "%s", error ? error : "the gateway refused");
+        *exit_code =
+            fail_with(config ? EXIT_CONFIG : EXIT_UNAVAILABLE, "%s", error ? error : "the gateway refused the request");
         json_decref(result);
         result = NULL;
     }
@@ -224,7 +225,7 @@ static bool check_handover(const json_t *reply, const struct flags *flags, const
     const char *error = json_string_value(json_object_get(reply, "error"));
     if (!json_is_true(json_object_get(reply, "ok")))
         return err_set(err, ERR_UNAVAILABLE, "the running gateway cannot be replaced: %s",
-                       error ? error : "it refused");
+                       error ? error : "it refused the request");
     return has_configuration_of(reply, flags) ||
            err_set(err, ERR_CONFIG,
                    "the gateway at %s runs with another configuration file; give --config that file to replace it",
@@ -259,7 +260,7 @@ int gateway_take_over(const struct flags *flags, struct inherited *inherited, st
     return fd;
 }
 
-// A gateway that does not reply has ended, or hangs: either way, its callers are better off here.
+// A gateway that does not reply has ended, or hangs. In both cases this process can serve its callers, so it goes on.
 bool gateway_retire(int connection, struct err *err)
 {
     struct err why = {0};
@@ -269,7 +270,8 @@ bool gateway_retire(int connection, struct err *err)
     if (!reply)
         log_warn("the replaced gateway did not confirm", LOG_STR("detail", why.detail));
     if (refused)
-        (void)err_set(err, ERR_UNAVAILABLE, "the running gateway was not replaced: %s", error ? error : "it refused");
+        (void)err_set(err, ERR_UNAVAILABLE, "the running gateway was not replaced: %s",
+                      error ? error : "it refused the request");
     json_decref(reply);
     close(connection);
     return !refused;

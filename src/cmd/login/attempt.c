@@ -97,7 +97,7 @@ static void put_back(struct login *login, struct attempt *attempt, struct span f
     attempt->stage = ATTEMPT_AWAY;
     secret_set(&attempt->login, frozen);
     if (!save(login, attempt, &back))
-        fprintf(stderr, "postern: cannot store the attempt for another try; start a new login\n");
+        fprintf(stderr, "postern: cannot store the attempt for another try; start a new login with --start\n");
     grant_request_release(&back);
 }
 
@@ -111,12 +111,14 @@ static bool answer(struct login *login, struct attempt *attempt, const char *red
     attempt_forget(attempt);
     bool ok = save(login, attempt, &taken);
     if (!ok)
-        login->code = fail_with(EXIT_TIMEOUT, "--finish: another process is completing this attempt");
+        login->code = fail_with(
+            EXIT_TIMEOUT,
+            "--finish: another process is completing this attempt; if it fails, start a new login with --start");
     if (ok && !(query && login_take_query(login, span_of(query + 1)))) {
         put_back(login, taken.attempt, secret_span(&frozen));
-        login->code = fail_with(
-            EXIT_ANSWER,
-            "--redirect: is not the final address of the browser for this attempt; the attempt can still be completed");
+        login->code = fail_with(EXIT_ANSWER, "--redirect: this is not the final address of the browser for this "
+                                             "attempt; the attempt can still be completed "
+                                             "with the address that the browser shows at the end");
         ok = false;
     }
     secret_release(&frozen);
@@ -129,7 +131,8 @@ static bool go_on(struct login *login, struct attempt *attempt, const char *redi
     struct err err = {0};
     struct login_flow_spec spec = login_spec(login);
     if (!is_ours(login, attempt)) {
-        login->code = fail_with(EXIT_USAGE, "--finish: this attempt is for another server or another user");
+        login->code = fail_with(
+            EXIT_USAGE, "--finish: this attempt is for another server or user; name those that --start was given");
         return false;
     }
     if (!(login->flow = login_suspension_restore(&spec, secret_span(&attempt->login), &err))) {
@@ -150,7 +153,8 @@ bool login_attempt_resume(struct login *login)
         login->code = fail_with(EXIT_STORE, "%s", found.err.detail);
     else if (found.answer != GRANT_STORE_DONE || found.attempt->stage != ATTEMPT_AWAY)
         login->code = fail_with(EXIT_TIMEOUT, "--finish: the attempt does not exist: it was completed, is older than "
-                                              "ten minutes, or was not started with this store");
+                                              "ten minutes, or was not started with this store; start a new "
+                                              "login with --start");
     else
         ok = go_on(login, found.attempt, redirect ? redirect : "");
     if (redirect)

@@ -179,7 +179,8 @@ const char *login_browser_program(const char *chosen, const char *root)
     return chosen ? chosen : usual && *usual ? usual : is_remote(root) ? NULL : "xdg-open";
 }
 
-// L10: repeated tabs for the same login are closed unread. A further tab of the same process is not limited.
+// L10: users close repeated tabs for one login unread, so one process in ten minutes starts a browser for it. Further tabs of
+// that process are not limited.
 static void open_tab(struct login *login, const char *program, const char *url)
 {
     int64_t ago;

@@ -472,7 +472,7 @@ static const struct flag flags_table[] = {
     {"callback-host", "HOST", FLAG(callback_host), "Host of the redirect URI: 127.0.0.1, localhost or ::1"},
     {"callback-port", "PORT", FLAG(callback_port),
      "Port of the redirect URI; default: the port of the last login, or the first free port from 8085 to 8099"},
-    {"tenant", "NAME", FLAG(tenant), "The tenant of the server"},
+    FLAG_SERVER_TENANT,
     {"subject", "PROVIDER:NAME", FLAG(subject), "The caller that owns the grant, for a server with mode per_user"},
     {"no-browser", NULL, FLAG(no_browser),
      "Do not start a browser: print the address, and read the final address of the browser as pasted text"},

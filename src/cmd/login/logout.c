@@ -248,7 +248,7 @@ static size_t purge_damaged(struct grant_listing *listing, const struct grant_fi
     if (!grant_store_wait(listing->store, STORE_MS) || purged.answer == GRANT_STORE_FAILED)
         fail_with(EXIT_STORE, "%s", purged.err.detail);
     else
-        fprintf(stderr, "%zu damaged grants were deleted without being revoked\n", purged.count);
+        fprintf(stderr, "Damaged grants that were deleted without being revoked: %zu\n", purged.count);
     size_t count = purged.count;
     grant_request_release(&purged);
     return count;
@@ -335,9 +335,9 @@ static int run_connections(const struct flags *flags)
 static const struct flag logout_flags[] = {
     FLAG_CONFIG,
     FLAG_URL,
-    {"tenant", "NAME", FLAG(tenant), "The tenant of the server"},
+    FLAG_SERVER_TENANT,
     {"subject", "PROVIDER:NAME", FLAG(subject),
-     "Delete the grant of this caller, instead of the grant of the command line"},
+     "Delete the grant of this caller; default: the command line's own grant"},
     {"all", NULL, FLAG(all), "Delete the grants for all servers"},
     {"registration", NULL, FLAG(registration), "Also delete the client registration from the store"},
     {0},

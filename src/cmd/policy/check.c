@@ -67,10 +67,12 @@ static void find_untested(const struct policy *policy, struct policy_findings *f
         bool expired = rule->expires_at && rule->expires_at <= clock_wall_s();
         findings->at = mem_resize(findings->at, (findings->count + 2) * sizeof *findings->at);
         if (!exercise.matched && !expired)
-            findings->at[findings->count++] = about_rule(rule, "W3", "the rule is not exercised by a test; add one");
+            findings->at[findings->count++] =
+                about_rule(rule, "W3", "the tests do not exercise the rule; add a test that it matches");
         if (rule->effect && rule->when && !exercise.kept_out && !expired)
             findings->at[findings->count++] = about_rule(
-                rule, "W4", "the condition of the rule is not failed by a test; add one that expects a deny");
+                rule, "W4",
+                "the tests do not include a call that fails the condition of the rule; add one that expects a deny");
     }
 }
 
@@ -119,8 +121,10 @@ static void print_findings(const struct flags *flags, const struct policy_findin
     if (flags->json)
         output_json(json_incref(all));
     else if (policy)
-        printf("%s: ok, %zu rules, %zu tests, %zu warning%s, digest %.16s\n", flags->args[1], policy_rule_count(policy),
-               policy_test_count(policy), findings->count, findings->count == 1 ? "" : "s", policy_digest(policy));
+        printf("%s: ok, %zu rule%s, %zu test%s, %zu warning%s, digest %.16s\n", flags->args[1],
+               policy_rule_count(policy), policy_rule_count(policy) == 1 ? "" : "s", policy_test_count(policy),
+               policy_test_count(policy) == 1 ? "" : "s", findings->count, findings->count == 1 ? "" : "s",
+               policy_digest(policy));
     else
         printf("%s: %zu error%s, %zu warning%s\n", flags->args[1], findings->errors, findings->errors == 1 ? "" : "s",
                findings->count - findings->errors, findings->count - findings->errors == 1 ? "" : "s");
@@ -189,8 +193,8 @@ int policy_check_coverage(const struct flags *flags)
         output_json(json_pack("{s:I,s:I,s:I,s:f,s:O}", "rules", (json_int_t)count, "exercised", (json_int_t)exercised,
                               "tests", (json_int_t)policy_test_count(policy), "percent", percent, "missing", missing));
     else
-        printf("%zu of %zu rules exercised by %zu tests (%.1f%%)\n", exercised, count, policy_test_count(policy),
-               percent);
+        printf("%zu of %zu rule%s exercised by %zu test%s (%.1f%%)\n", exercised, count, count == 1 ? "" : "s",
+               policy_test_count(policy), policy_test_count(policy) == 1 ? "" : "s", percent);
     json_decref(missing);
     policy_unref(policy);
     return exercised == count ? EXIT_OK : EXIT_NEGATIVE;

@@ -4,9 +4,10 @@
 // "get_*" is a name that the pattern get_* matches, and no narrower pattern does. Where two patterns overlap,
 // as get_* and *_secret do, their common part is included, too. With an inventory, so are all of its items.
 //
-// Callers have a name and many roles, of which one may allow what another denies. A caller that gains access under NEW has
-// a role or name that NEW allows it to, and either gains it with that alone, or OLD denied it to another one of its roles
-// or names. So it is enough to try each principal alone and two such together. The reverse holds for lost access.
+// A caller has several principals: its name and its roles. Rules may allow an item to one of them and deny it to another. If
+// a caller gains access, NEW allows the item to one of its principals. Either that principal gains it alone as well, or OLD
+// denied the item to another principal of the caller. So it is enough to try each principal alone and each two together.
+// The same holds for lost access, with OLD and NEW exchanged.
 #include "base/glob.h"
 #include "base/map.h"
 #include "base/mem.h"

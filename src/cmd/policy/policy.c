@@ -235,15 +235,15 @@ const struct command policy_command = {
     .synopsis = "policy check|explain|fmt|who-can|diff|replay|coverage [PATH...]",
     .summary = "Check, explain, format or compare policies",
     .details =
-        "check PATH     reports errors and warnings, and runs the tests in the files; exit status 1: errors\n"
-        "explain        shows which rule decides a call, and why each other rule does not; exit status 1: denied\n"
+        "check PATH     reports errors and warnings, and runs the tests in the files; exit status 1 for errors\n"
+        "explain        shows which rule decides a call, and why each other rule does not; exit status 1 if denied\n"
         "fmt PATH...    rewrites files in the standard format; with --check, exit status 1 if a file would change\n"
         "who-can        lists every subject in the policy with its verdict\n"
         "diff OLD NEW   lists the accesses that NEW allows and OLD does not, and the reverse;\n"
         "               each is a path, or REVISION:PATH in the surrounding git repository\n"
         "replay         decides the calls in the audit log again, under another policy, and lists each changed\n"
-        "               verdict; exit status 1: a verdict changed\n"
-        "coverage PATH  lists the rules that no test exercises; exit status 1: there is such a rule\n\n"
+        "               verdict; exit status 1 if a verdict changed\n"
+        "coverage PATH  lists the rules that no test exercises; exit status 1 if it lists any\n\n"
         "docs/policy.md describes policies and these subcommands.",
     .flags = flags_table,
     .min_args = 1,

@@ -54,7 +54,7 @@ struct control_connection {
     struct reload_waiter waiter;
     struct unix_socket_peer peer;
     struct buf in, out;
-    bool too_long;  // so is the line: what follows of it is not kept
+    bool too_long;  // the request line is, and its rest is not kept
     size_t written;
     bool hands_over;  // the reply carries the listening sockets, and another request follows
 };
@@ -434,7 +434,7 @@ static void on_deadline(struct loop_timer *timer)
     if (connection->out.len)
         hang_up(connection);
     else
-        refuse(connection, ERR_INVALID_REQUEST, "no whole request line came in time");
+        refuse(connection, ERR_INVALID_REQUEST, "no complete request line arrived in time");
 }
 
 // ---- connections ----------------------------------------------------------------------------

@@ -28,8 +28,8 @@ static void set_holder(struct link *link, const struct identity *identity)
 
 // The sessions that use a server.
 struct users {
-    struct session *first;             // NULL: no session uses it
-    bool other_sessions, other_users;  // more sessions, of the same identity or of other identities
+    struct session *first;  // NULL: no session uses it
+    bool several, others;   // more sessions, of the same identity or of other identities
 };
 
 static struct users find_users(const struct link *link)
@@ -41,9 +41,9 @@ static struct users find_users(const struct link *link)
             struct session *session = list_entry(node, struct session, scope_node);
             bool same = users.first && identity_same(users.first->identity, session->identity);
             bool user = same || visibility_allowed(session, link);
-            users.other_sessions |= user && same;
-            users.other_users = ++count > SESSIONS_MAX || (user && users.first && !same);
-            if (users.other_users)
+            users.several |= user && same;
+            users.others = ++count > SESSIONS_MAX || (user && users.first && !same);
+            if (users.others)
                 return users;
             if (user && !users.first)
                 users.first = session;
@@ -56,7 +56,7 @@ bool roots_may_pass(const struct link *link, const struct session *session)
     if (!is_shared(link))
         return true;
     struct users users = find_users(link);
-    return users.first && !users.other_users && identity_same(users.first->identity, session->identity);
+    return users.first && !users.others && identity_same(users.first->identity, session->identity);
 }
 
 // True if the gateway serves one user, without authentication.
@@ -65,7 +65,7 @@ static bool is_personal(const struct session *session) { return session->identit
 struct session *roots_only_session(const struct link *link)
 {
     struct users users = find_users(link);
-    return users.first && is_personal(users.first) && !users.other_sessions && !users.other_users ? users.first : NULL;
+    return users.first && is_personal(users.first) && !users.several && !users.others ? users.first : NULL;
 }
 
 void roots_given(struct link *link, const struct session *session)

@@ -1,7 +1,7 @@
 // Owns ending servers that are not used: how often each is used, what still needs it, and how long it may be idle.
 //
-// A server that rests is started again by the next call, and its lists stay. How long it may be idle follows from how often it is used: the
-// average interval between its requests, in which recent ones count more, is kept in the catalogue cache.
+// A server that was ended is started again by the next call, and its lists stay. How long a server may be idle depends on the average
+// interval between its requests, in which recent intervals count more. The catalogue cache keeps the average across restarts.
 //
 // A server has state (a browser, a memory), so a session that has called it keeps it as long as the session lasts. So do calls,
 // subscriptions, open questions and tasks. Guarded by tests/e2e/servers/idle.test.mjs and tests/unit/gate/server/idle_test.c.
@@ -14,15 +14,15 @@
 #define HOUR_MS ((int64_t)60 * MINUTE_MS)
 #define TASK_MAX_MS (24 * HOUR_MS)  // of a task whose server does not limit it
 #define INTERVAL_MAX_MS (24 * HOUR_MS)
-#define RECENT_PART 4  // of the average is the last interval
+#define RECENT_PART 4  // the last interval counts for a quarter of the new average
 #define RESTING_MAX 8
 
 // ---- how long -------------------------------------------------------------------------------
 
 static int64_t find_adaptive(const struct server *server, int64_t interval_ms, bool used)
 {
-    if (!interval_ms && !used)
-        return server->max_idle_timeout_ms;  // since its start: it may be about to be used
+    if (!interval_ms && !used)  // since its start: the call that it was started for may be on its way
+        return server->max_idle_timeout_ms;
     if (!interval_ms || interval_ms > HOUR_MS / 5)
         return MINUTE_MS;
     return interval_ms < HOUR_MS / 20 ? 5 * MINUTE_MS : 3 * MINUTE_MS;
@@ -82,7 +82,7 @@ static bool is_needed(const struct link *link)
     return usage->callers.count || link->asks.count || link->watched.count || link->caller_tasks.count ||
            !list_empty(&link->calls) || !list_empty(&link->task_calls) || !list_empty(&link->fan_outs) ||
            loop_now(link->gate->loop) < usage->tasks_until_ms || source_is_busy(link->source) ||
-           upstream_in_use(link->upstream);  // such as tasks/list, which is a call at many servers
+           upstream_in_use(link->upstream);  // also requests of no call in link->calls, such as those of tasks/list
 }
 
 // ---- resting --------------------------------------------------------------------------------

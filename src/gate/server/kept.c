@@ -84,7 +84,7 @@ static bool is_kept(const struct link *link)
            upstream_server(link->upstream)->isolation != SERVER_PER_SESSION && (!link->kept.user || gate->grants);
 }
 
-// The server shows what the account of a grant may see.
+// True if the lists depend on the account whose grant the link uses.
 static bool is_bound(const struct link *link)
 {
     int mode = upstream_server(link->upstream)->auth.mode;
@@ -191,11 +191,11 @@ void kept_recheck(struct link *link)
     if (!began || kept->check.work || !source_is_restored(link->source, &wanted))
         return;
     struct grant_key key = grant_key(began);
-    const struct grant *now = grant_store_cached(link->gate->tokens, &key);
+    const struct grant *now = grant_store_cached(link->gate->grants, &key);
     if (now)
         check_login(link, now);
     else
-        grant_store_find(link->gate->tokens, &key, &kept->check);
+        grant_store_find(link->gate->grants, &key, &kept->check);
 }
 
 void kept_begin(struct link *link, const struct identity *who)
@@ -300,7 +300,7 @@ void kept_sweep(struct gate *gate)
 
 // ---- forgetting -----------------------------------------------------------------------------
 
-// The link in its place may have fetched other lists when this one ends, so those of this one are not saved then.
+// Saves the lists now and not when the link ends, because by then the link in its place may have fetched newer ones.
 void kept_retire(struct link *link)
 {
     kept_save(link);
@@ -318,7 +318,7 @@ void kept_hand_over(struct gate *gate)
 void kept_end(struct link *link)
 {
     kept_save(link);
-    link->kept.ended = true;  // the requests that fail now report their lists once more
+    link->kept.ended = true;  // the requests that fail now report the lists once more, which are not saved again
     list_remove(&link->kept.node);
     catalogue_find_cancel(&link->kept.find);
     grant_request_release(&link->kept.grants);

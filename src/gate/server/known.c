@@ -1,8 +1,9 @@
 // Owns the instructions and capabilities of servers of one user or session, until the next one for that user is up.
 //
-// `initialize` is answered without waiting for servers. A shared server is started once, and its link stays. A server of a user or
-// session starts again each time, so the declarations of the last one are used until then. They may be confidential, so they are kept
-// for the identity that the server sent them to, in the same profile, and only if the server is visible to that identity there.
+// `initialize` is answered without waiting for servers. The link of a shared server stays, and with it the server's declarations. The
+// link of a server of a user or session ends with its sessions, so the declarations are kept here until the next server is up. They may
+// be confidential, so they are kept for the identity that the server sent them to, in the same profile, and only if the server is
+// visible to that identity there.
 #include "base/mem.h"
 #include "room.h"
 #include <stdlib.h>

@@ -299,7 +299,7 @@ static bool is_current(const struct link *link)
            option_compare_equal(&server_options, began, now) && has_same_surroundings(link);
 }
 
-// One that no scope has ends at once; the others end with their last scope.
+// A link that no scope has ends at once; the others end with their last scope.
 static void retire(struct link *link)
 {
     struct gate *gate = link->gate;

@@ -4,7 +4,6 @@
 // segment with its rows, and both ends of each chain with the anchor. A gap in the sequence of all rows is legitimate only
 // where retention has deleted rows; there, the hashes of each chain show whether its own rows are complete. One change is
 // reported once: after a finding, the check continues from the values in the row.
-// once: after a finding the check goes on from what the row says.
 #include "db.h"
 #include "rows.h"
 #include <inttypes.h>

@@ -122,9 +122,9 @@ const mistakes = {
         ' /listen/0/auth/providers/0/secret: a proxy beyond loopback must also present a secret'
     ],
     'a listener that proves identities without a policy': [{ listen: [{ auth: { providers: [{ type: 'bearer', tokens: 't.json' }] } }] }, ' /policy: a provider authenticates callers'],
-    'P1 a second provider of a type that may occur once': [{ auth: { providers: [{ type: 'none' }, { type: 'none', name: 'b' }] } }, ' /auth/providers/1: only one provider may have the type "none"'],
-    'J1 a name shared by two issuers': [issuers({ issuer: 'https://a.example' }, { issuer: 'https://b.example' }), ' /auth/providers/1: another provider has the same name; give this one a `name`'],
-    'J1 a repeated issuer': [issuers({ issuer: 'https://a.example', name: 'a' }, { issuer: 'https://a.example', name: 'b' }), ' /auth/providers/1: another provider has the same issuer'],
+    'P1 a second provider of a type that may occur once': [{ auth: { providers: [{ type: 'none' }, { type: 'none', name: 'b' }] } }, ' /auth/providers/1 (none): only one provider may have this type'],
+    'J1 a name shared by two issuers': [issuers({ issuer: 'https://a.example' }, { issuer: 'https://b.example' }), ' /auth/providers/1 (jwt): another provider has the same name; give this one a `name`'],
+    'J1 a repeated issuer': [issuers({ issuer: 'https://a.example', name: 'a' }, { issuer: 'https://a.example', name: 'b' }), ' /auth/providers/1 (jwt): another provider of this type has the same issuer'],
     'P2 a name shared by issuers of two listeners': [
         { ...jwt(), listen: [{ auth: jwt({ issuer: 'https://other.example' }).auth }] },
         ' /listen/0/auth/providers/0: another provider has the name "jwt" already'

@@ -350,7 +350,7 @@ describe('use of a grant', () => {
             assert.deepEqual([status.status, JSON.parse(status.stdout).damaged], [1, 1]);
             assert.equal(rotated.status, 1, 'only the damaged record keeps the old key');
             assert.partialDeepStrictEqual(JSON.parse(rotated.stdout), { new: true, resealed: 3, damaged: 1 });
-            assert.match(rotated.stderr, /1 records are damaged, and were left unchanged/);
+            assert.match(rotated.stderr, /damaged records, which were left unchanged: 1;/);
             const purged = await liar.run('connections', '--purge', '--issuer', liar.origin);
             assert.equal(purged.status, STORE, purged.stderr);
             assert.match(purged.stderr, damaged);

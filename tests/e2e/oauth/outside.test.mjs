@@ -29,7 +29,7 @@ for (const how of Object.keys(ends))
                 assert.ok(connections > 0, stderr);
             });
         }
-        test('an allowed network does not open another one', () => {
+        test('an allowed network does not make another network reachable', () => {
             assert.equal(login(how, '10.1.2.3', '127.0.0.0/8').connections, 0);
         });
     });

@@ -83,12 +83,12 @@ describe('status', () => {
         assert.match(shown, new RegExp(`^listeners {6}${gateway.url}$`, 'm'));
     });
 
-    test('the socket is found in the configuration', async t => {
+    test('a command finds the control socket in the configuration', async t => {
         const gateway = await start(t, { mcpServers: {} });
         assert.equal((await command.json(['status', '--config', join(gateway.state, 'postern.json')])).pid, gateway.pid);
     });
 
-    test('the socket is found although variables of the configuration are not set in this shell', async t => {
+    test('a command finds the control socket although variables of the configuration are not set in its shell', async t => {
         const gateway = await start(t, { mcpServers: { a: mirror('one', { env: { SECRET: '${POSTERN_TEST_SECRET}' } }) } }, [], { variables: { POSTERN_TEST_SECRET: 'x' } });
         assert.equal((await command.json(['status', '--config', join(gateway.state, 'postern.json')])).pid, gateway.pid);
     });
@@ -136,7 +136,7 @@ describe('reload', () => {
         assert.match(after.configuration.problem, /comand/);
         assert.ok(after.configuration.failing_since);
         const { shown } = await command.onTerminal(['status', '--control', gateway.control]);
-        assert.match(shown, /the file is not valid since .*comand/);
+        assert.match(shown, /the file has not been valid since .*comand/);
     });
 
     test('a changed path of the control socket needs a restart', async t => {
@@ -546,7 +546,7 @@ describe('the audit log', () => {
 });
 
 describe('the control socket', () => {
-    test('the file has mode 0600 and is gone when the gateway ends', async t => {
+    test('the file of the control socket has mode 0600 and is removed when the gateway ends', async t => {
         const control = newSocket(), gateway = await open({ control, mcpServers: {} });
         t.after(() => gateway.child.kill('SIGKILL'));
         assert.equal(statSync(control).mode & 0o777, 0o600);
@@ -554,13 +554,13 @@ describe('the control socket', () => {
         assert.ok(!existsSync(control));
     });
 
-    test('the default socket is in XDG_RUNTIME_DIR, where the commands find it', async t => {
+    test('the default control socket is in XDG_RUNTIME_DIR, where commands find it', async t => {
         const gateway = await open({ mcpServers: {} }, [], { variables: { XDG_RUNTIME_DIR: folder.path } });
         t.after(() => gateway.stop());
         assert.equal((await command.json(['status'], EXIT.OK, { env: { XDG_RUNTIME_DIR: folder.path } })).pid, gateway.pid);
     });
 
-    test('an empty path switches it off', async t => {
+    test('an empty path disables the control socket', async t => {
         const gateway = await startGateway({ control: '', mcpServers: {} }, [], { variables: { XDG_RUNTIME_DIR: folder.path } });
         t.after(() => gateway.stop());
         assert.ok(!existsSync(join(folder.path, 'postern.sock')));
@@ -577,7 +577,7 @@ describe('the control socket', () => {
         place.remove();
     });
 
-    test('the file that a killed gateway left behind is replaced', async t => {
+    test('the file of a control socket that a killed gateway left behind is replaced', async t => {
         const control = newSocket(), killed = await open({ control, mcpServers: {} });
         killed.child.kill('SIGKILL');
         await killed.exited;
@@ -624,7 +624,7 @@ describe('the control socket', () => {
         assert.match(gateway.log(), /control connection refused.*uid=65534/);
     });
 
-    test('a request that is not one is answered with the reason', async t => {
+    test('a line that is not a request is answered with the reason', async t => {
         const gateway = await start(t, { mcpServers: {} });
         for (const [line, reason] of [['nonsense', 'parse_error'], ['[]', 'invalid_request'], ['{"op":7}', 'invalid_request'], ['{"op":"halt"}', 'invalid_request'], ['{"op":"\xff"}', undefined], ['', 'parse_error']]) {
             const reply = JSON.parse(await raw(gateway.control, Buffer.from(`${line}\n`, 'latin1')));
@@ -646,7 +646,7 @@ describe('the control socket', () => {
         const started = Date.now(), half = raw(gateway.control, '{"op":');
         assert.equal((await request(gateway.control, { op: 'status' })).ok, true);
         const reply = JSON.parse(await half);
-        assert.match(reply.error, /no whole request line/);
+        assert.match(reply.error, /no complete request line/);
         assert.ok(Date.now() - started >= 4_900, 'it has its 5 s');
     });
 

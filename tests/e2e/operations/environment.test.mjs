@@ -156,7 +156,7 @@ const fullDisk = {
 };
 
 for (const [name, row] of Object.entries(fullDisk))
-    test(`a full disk under ${name} is survived`, async t => {
+    test(`a gateway survives a full disk under ${name}`, async t => {
         const here = place(t), other = row.elsewhere ? place(t).folder : undefined;
         const config = row.config(here.folder, other), gateway = await start(t, here, config);
         const open = () => Session.open(gateway.url);

@@ -62,7 +62,7 @@ describe('X17 policy check', () => {
         assert.equal(status, 1);
         const text = readFileSync(file, 'utf8').split('\n');
         const line = id => text.findIndex(row => row.includes(`"id": "${id}"`)) + 1;
-        assert.match(stdout, new RegExp(`^${file}:${line('r')}: E4 r: /rules/0/names: set "none" does not exist$`, 'm'));
+        assert.match(stdout, new RegExp(`^${file}:${line('r')}: E4 r: /rules/0/names: set "none" does not exist; define it in "sets", or correct the name$`, 'm'));
         assert.match(stdout, new RegExp(`^${file}:${line('short')}: E3 short: /rules/1/description: `, 'm'));
         assert.match(stdout, new RegExp(`^${file}: 2 errors, 0 warnings\n$`, 'm'));
     });
@@ -176,7 +176,7 @@ describe('X17 policy check', () => {
         assert.deepEqual(said(), [`E7 ${folder} the folder contains no *.json file; name the folder of the policy files`]);
         writeFileSync(big, `{"version":1,"description":"${'x'.repeat(10 << 20)}"}`);
         mkdirSync(locked);
-        assert.deepEqual(said(), [`E7 ${big} larger than 4194304 bytes; split it into files of one folder`, `E7 ${locked} cannot be read: Is a directory`]);
+        assert.deepEqual(said(), [`E7 ${big} larger than 4194304 bytes; split it into several files in one folder`, `E7 ${locked} cannot be read: Is a directory`]);
         assert.equal(policy('check', folder).status, 1);
     });
     test('a missing policy gives exit status 3', () => {
@@ -315,7 +315,7 @@ test('X17 coverage lists rules without a test', () => {
     write(written([rule('a', 'allow'), rule('b', 'deny', { names: ['x'] })], { tests: [expecting('allow', 'get_x')] }));
     const { status, stdout } = policy('coverage', file);
     assert.equal(status, 1);
-    assert.match(stdout, /p\.json:\d+: b\n1 of 2 rules exercised by 1 tests \(50\.0%\)\n$/);
+    assert.match(stdout, /p\.json:\d+: b\n1 of 2 rules exercised by 1 test \(50\.0%\)\n$/);
     const { missing, percent } = policy('coverage', file, '--json').json();
     assert.deepEqual([missing.map(({ id }) => id), percent], [['b'], 50]);
 });

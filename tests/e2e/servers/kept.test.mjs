@@ -219,7 +219,7 @@ describe('the catalogue cache', () => {
         }
     });
 
-    test('a damaged file costs its entries and nothing else', async () => {
+    test('a damaged catalogue cache loses only its entries', async () => {
         const config = { catalogue: { fresh: FRESH }, mcpServers: { one: stdioServer.misbehave('fine') } };
         const { gateway: earlier, listed } = await runOnce(config);
         writeFileSync(join(earlier.state, 'catalogue.db'), 'x'.repeat(10_000));
@@ -232,7 +232,7 @@ describe('the catalogue cache', () => {
         }
     });
 
-    test('a gateway serves without a file it can use, and says so', async () => {
+    test('a gateway whose catalogue cache cannot be opened serves without it and logs that', async () => {
         const config = { mcpServers: { one: stdioServer.misbehave('fine') }, catalogue: { path: '/proc/nowhere/catalogue.db' } };
         const gateway = await startGateway(config);
         try {
@@ -243,7 +243,7 @@ describe('the catalogue cache', () => {
         }
     });
 
-    test('nothing is kept with path: false', async () => {
+    test('lists are not kept if catalogue.path is false', async () => {
         const gateway = await startGateway({ mcpServers: { one: stdioServer.misbehave('fine') }, catalogue: { path: false } });
         try {
             await names(await Session.open(gateway.url));

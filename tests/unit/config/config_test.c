@@ -548,12 +548,12 @@ static void the_error_of_a_malformed_file_contains_no_text_of_it_except_a_key_th
     struct err err;
     for (size_t i = 0; i < COUNT(texts); i++) {
         write_file("other.json", texts[i]);
-        assert_null(config_load("other.json", &err));
+        assert_null(config_load("other.json", NULL, &err));
         assert_contains(err.detail, "other.json:1:");
         assert_null(strstr(err.detail, "hunter"));
     }
     write_file("other.json", "{\"prefix\":true,\"prefix\":true}");
-    assert_null(config_load("other.json", &err));
+    assert_null(config_load("other.json", NULL, &err));
     assert_contains(err.detail, "\"prefix\"");
 }
 

@@ -58,8 +58,6 @@ static struct config_chains *on_commit(void *arg, const struct config *next, str
     return chains;
 }
 
-static void on_drop(void *arg) { (void)arg; }
-
 static void on_failing(void *arg, const struct err *why)
 {
     (void)arg;
@@ -67,8 +65,7 @@ static void on_failing(void *arg, const struct err *why)
         fail_msg("%s", why->detail);
 }
 
-static const struct reload_events events = {on_policy, on_credentials, on_looked, on_prepare,
-                                            on_commit, on_drop,        on_failing};
+static const struct reload_events events = {on_policy, on_credentials, on_looked, on_prepare, on_commit, on_failing};
 
 static void put_configuration(const char *policy, const char *more)
 {
@@ -92,7 +89,7 @@ static int set_up(void **state)
     snprintf(other_path, sizeof other_path, "%s/other.json", directory);
     write_file(policy_path, POLICY("first"));
     put_configuration(policy_path, "");
-    config = config_load(path, &err);
+    config = config_load(path, NULL, &err);
     assert_row(config != NULL, err.detail);
     chains = config_chains_new(config, &(struct provider_world){.loop = loop, .folder = config->folder}, &err);
     assert_row(chains != NULL, err.detail);

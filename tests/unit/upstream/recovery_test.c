@@ -229,7 +229,7 @@ static void a_request_fails_at_once_while_the_circuit_is_open(void **state)
     assert_int_equal(ask->failure, ERR_UNAVAILABLE);
     assert_int_equal(upstream_state(f.upstream), UPSTREAM_BACKOFF);
     assert_in_range(ask->retry_after_ms, 1, 8000);
-    assert_contains(ask->detail, "circuit open after 5 failed starts");
+    assert_contains(ask->detail, "circuit open after 5 failures in a row");
     assert_contains(ask->detail, "exit status 7");
     tear_down(&f);
 }

@@ -58,7 +58,7 @@ static void J9_the_cache_is_bounded_and_checks_expiry_again(void **state)
     jwt_cache_free(NULL);
 }
 
-static void J9_an_identity_survives_its_place_in_the_cache(void **state)
+static void J9_an_identity_outlives_its_entry_in_the_cache(void **state)
 {
     (void)state;
     struct jwt_cache *cache = jwt_cache_new(1);
@@ -283,7 +283,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(J8_claims_are_found_by_JSON_pointer),
         cmocka_unit_test(J9_the_cache_is_bounded_and_checks_expiry_again),
-        cmocka_unit_test(J9_an_identity_survives_its_place_in_the_cache),
+        cmocka_unit_test(J9_an_identity_outlives_its_entry_in_the_cache),
         cmocka_unit_test(J11_unknown_kids_cause_one_fetch_a_minute_and_a_repeated_kid_one_in_five),
         cmocka_unit_test(J14_roles_come_only_from_the_configured_map),
         cmocka_unit_test(J14_group_overage_counts_as_missing),

@@ -34,7 +34,7 @@ static void a_server_that_was_not_used_yet_has_the_longest_time(void **state)
     assert_int_equal(idle_limit(&adaptive, 0, true), 1 * MIN);
 }
 
-static void the_bounds_of_the_configuration_hold(void **state)
+static void the_adaptive_time_stays_within_its_limits(void **state)
 {
     (void)state;
     struct server server = adaptive;
@@ -45,7 +45,7 @@ static void the_bounds_of_the_configuration_hold(void **state)
     assert_int_equal(idle_limit(&server, 60 * MIN, true), 7);
 }
 
-static void a_server_that_is_never_idle_or_eager_is_not_ended(void **state)
+static void a_server_that_is_eager_or_has_idle_timeout_never_is_not_ended(void **state)
 {
     (void)state;
     struct server server = adaptive;
@@ -116,8 +116,8 @@ int main(void)
         cmocka_unit_test(each_interval_is_a_quarter_of_the_average),
         cmocka_unit_test(the_average_follows_a_server_that_is_used_more_or_less_often),
         cmocka_unit_test(an_interval_of_more_than_a_day_counts_as_a_day),
-        cmocka_unit_test(the_bounds_of_the_configuration_hold),
-        cmocka_unit_test(a_server_that_is_never_idle_or_eager_is_not_ended),
+        cmocka_unit_test(the_adaptive_time_stays_within_its_limits),
+        cmocka_unit_test(a_server_that_is_eager_or_has_idle_timeout_never_is_not_ended),
         cmocka_unit_test(a_session_that_a_reload_took_from_a_server_does_not_keep_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
