@@ -4,7 +4,6 @@
 // segment with its rows, and both ends of each chain with the anchor. A gap in the sequence of all rows is legitimate only
 // where retention has deleted rows; there, the hashes of each chain show whether its own rows are complete. One change is
 // reported once: after a finding, the check continues from the values in the row.
-// once: after a finding the check goes on from what the row says.
 #include "db.h"
 #include "rows.h"
 #include <inttypes.h>
@@ -79,7 +78,7 @@ static void check_row(struct check *check, struct chain_check *chain, const stru
     if (row->seq > check->next_seq)
         missing(check, check->next_seq, row->seq - 1, check->verdict->rows == 1 ? " at the beginning" : "");
     if (moved)
-        tell(check, row->seq, "row %" PRId64 " is out of order: it stands where row %" PRId64 " belongs", row->seq,
+        tell(check, row->seq, "row %" PRId64 " is out of order: it is where row %" PRId64 " belongs", row->seq,
              check->next_seq);
     else if (chain->stated[0] && !follows(check, chain->stated, row->hash) && !follows(check, chain->proper, row->hash))
         tell(check, row->seq,
