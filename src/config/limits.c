@@ -190,7 +190,7 @@ static const struct option limit_rows[] = {
      .offset = AT(rates),
      .fallback = "[]",
      .sub = &config_rates_options,
-     .help = "Rate limits on calls of the callers of the tenant `default`."},
+     .help = "Limits on the calls of callers of the tenant `default`."},
     {0},
 };
 #undef AT
