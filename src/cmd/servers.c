@@ -239,7 +239,7 @@ const struct command servers_command = {
         "If a gateway with the same configuration file runs, it reports on its own servers: state, process, calls,\n"
         "the 99th percentile of their durations (LATENCY), last error. Otherwise, or with --direct, the command starts "
         "or\n"
-        "connects to each server of every tenant itself, and prints the last lines of the standard error of one that\n"
+        "connects to each server of every tenant itself, and prints the last lines of the standard error of each that\n"
         "fails. Exit status 4: at least one server failed.",
     .flags = flags_table,
     .starts_servers = true,

@@ -243,7 +243,7 @@ const struct command policy_command = {
         "               each is a path, or REVISION:PATH in the surrounding git repository\n"
         "replay         decides the calls in the audit log again, under another policy, and lists each changed\n"
         "               verdict; exit status 1: a verdict changed\n"
-        "coverage PATH  lists the rules that no test exercises; exit status 1: there is such a rule\n\n"
+        "coverage PATH  lists the rules that no test exercises; exit status 1: at least one\n\n"
         "docs/policy.md describes policies and these subcommands.",
     .flags = flags_table,
     .min_args = 1,
