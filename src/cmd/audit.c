@@ -258,8 +258,7 @@ static const struct flag flags_table[] = {
     {"subject", "NAME", FLAG(subject), "Only rows of this subject"},
     {"tenant", "NAME", FLAG(tenant), "Only rows of this tenant"},
     {"server", "NAME", FLAG(server), "Only calls to this server"},
-    {"tool", "NAME", FLAG(tool),
-     "Only calls of the tool, prompt or resource with this name, which is the server's own name for it"},
+    {"tool", "NAME", FLAG(tool), "Only calls to the tool, prompt or resource with this name (the server's own name)"},
     {"denied", NULL, FLAG(denied), "Only denied calls"},
     {"limit", "N", FLAG(limit), "The last N rows; default: 100, or all with --since; 0 shows all"},
     {"follow", NULL, FLAG_LETTER(follow, 'f'), "Keep printing rows as they are written"},
@@ -274,9 +273,9 @@ const struct command audit_command = {
     .summary = "Show recorded calls and events, or verify the log",
     .details =
         "Rows are a table on a terminal and JSON lines in a pipe, the oldest first.\n"
-        "verify  checks the chains of hashes and lists each row that was changed, moved or removed; exit status 1\n"
-        "        if it finds any. Keep a copy of the printed heads in another place: an attacker who can write the\n"
-        "        file can make new chains, but not with the same heads.",
+        "verify  checks the chains of hashes and lists each row that was changed, moved or removed. Exit status 1:\n"
+        "        at least one was found. Keep a copy of the printed heads in another place: an attacker who can write\n"
+        "        the file can create new chains, but not with the same heads.",
     .flags = flags_table,
     .max_args = 1,
     .run = run,

@@ -140,7 +140,7 @@ static const struct flag call_flags[] = {
     FLAG_TOKEN_FILE,
     FLAG_JSON,
     FLAG_SAVE,
-    {"defaults", NULL, FLAG(defaults), "Answer a form that the server sends with the default values of the form"},
+    {"defaults", NULL, FLAG(defaults), "If the server sends a form, answer it with the form's default values"},
     FLAG_INTERACTIVE,
     FLAG_HEADLESS,
     {0},

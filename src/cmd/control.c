@@ -145,8 +145,8 @@ const struct command control_command_logs = {
     .name = "logs",
     .synopsis = "logs SERVER [--tenant NAME] [--control PATH]",
     .summary = "Show the last lines that a server of a running gateway wrote to stderr",
-    .details =
-        "The gateway keeps up to 32 KiB of each process. With isolation `user` or `session` a server has several.",
+    .details = "The gateway keeps up to 32 KiB of each process. With isolation `user` or `session`, a server may\n"
+               "have several.",
     .flags = server_flags,
     .min_args = 1,
     .max_args = 1,
@@ -180,7 +180,7 @@ const struct command control_command_reload = {
     .summary = "Make a running gateway read its files again",
     .details =
         "The gateway reads its configuration, policies, credentials and certificates again. Waits until the\n"
-        "configuration is in force and prints what has changed. If it is not valid, or changes an option that needs\n"
+        "configuration is in force and prints what has changed. If it is invalid, or changes an option that needs\n"
         "a restart, the previous one stays in force, and the exit status is 3.",
     .flags = flags_table,
     .run = run_reload,

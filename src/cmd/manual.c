@@ -216,14 +216,14 @@ static void put_pairs(struct manual_page *page, const char *heading, const struc
 void manual_commands(const struct command *const *commands)
 {
     struct manual_page page;
-    begin(&page, "POSTERN", "1", "postern \\- an authenticated gateway to many MCP servers");
+    begin(&page, "POSTERN", "1", "postern \\- a gateway to many MCP servers, with authentication and policies");
     line(&page, ".SH SYNOPSIS\n.B postern\n.I COMMAND\n.RI [ OPTIONS ]\n.SH DESCRIPTION");
     put_text(
         &page,
-        span_of("Callers reach many servers of the Model Context Protocol through one endpoint that "
-                "authenticates them, checks every call against policy files, and keeps the tokens of users for the "
-                "servers behind it. `postern serve` runs this gateway. The other commands use its servers from the "
-                "command line, or manage the gateway and its files."));
+        span_of("`postern serve` is a gateway: callers reach many servers of the Model Context Protocol through one "
+                "endpoint "
+                "that authenticates them, checks every call against policy files, and keeps the tokens of users for "
+                "the servers. The other commands use the same servers from the command line, or control the gateway."));
     line(&page, ".PP");
     put_text(
         &page,

@@ -475,7 +475,7 @@ const struct command serve_command = {
         "\n"
         "With --replace, the new gateway takes over the listening sockets of the gateway that runs with the same\n"
         "configuration, over its control socket. The old one finishes its calls and ends. If the new one cannot\n"
-        "start, the old one goes on as before.",
+        "start, the old one continues as before.",
     .flags = flags_table,
     .starts_servers = true,
     .run = run,

@@ -49,7 +49,8 @@ static const struct option rows[] = {
      .fixed = true,
      .help =
          "The unix socket that `postern status`, `servers`, `logs`, `reload`, `restart`, `enable` and `disable` use. "
-         "`$XDG_RUNTIME_DIR/postern.sock` if absent and that variable is set; `\"\"` for none. Only the gateway's own "
+         "`$XDG_RUNTIME_DIR/postern.sock` if absent and that variable is set; `\"\"`: no socket. Only the gateway's "
+         "own "
          "user and root may use it. A gateway without HTTP listeners does not open it."},
     {.name = "public_url",
      .type = OPTION_STRING,
@@ -135,8 +136,8 @@ static const struct option rows[] = {
      .type = OPTION_OBJECT,
      .offset = AT(catalogue),
      .sub = &catalogue_options,
-     .help = "Where the lists of servers are kept, so that a gateway that has just started has them without starting "
-             "the servers."},
+     .help = "The cache of the servers' lists, so that a gateway that has just started can answer without starting the "
+             "servers."},
     {.name = "hosted",
      .type = OPTION_OBJECT,
      .offset = AT(hosted),

@@ -46,8 +46,8 @@ static const struct option limit_rows[] = {
      .fallback = "\"256MiB\"",
      .min = 0,
      .max = MEMORY_MAX,
-     .help = "As `memory`, for each identity that is not anonymous, and for all requests that are not authenticated "
-             "yet. At least `max_message` plus twice `max_body`; 0: no limit."},
+     .help = "As `memory`, for each identity that is not anonymous, and for all unauthenticated requests together. At "
+             "least `max_message` plus twice `max_body`; 0: no limit."},
     {.name = "connections",
      .type = OPTION_INT,
      .offset = AT(connections),
@@ -190,7 +190,7 @@ static const struct option limit_rows[] = {
      .offset = AT(rates),
      .fallback = "[]",
      .sub = &config_rates_options,
-     .help = "Rate limits on calls of the callers of the tenant `default`."},
+     .help = "Limits on the calls of callers of the tenant `default`."},
     {0},
 };
 #undef AT

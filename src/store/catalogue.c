@@ -126,15 +126,15 @@ static const struct option rows[] = {
      .type = OPTION_STRING_OR_FALSE,
      .offset = AT(path),
      .fixed = true,
-     .help = "The file (SQLite); catalogue.db in `$POSTERN_STATE`, `$XDG_STATE_HOME/postern` or "
-             "`~/.local/state/postern` if absent. false: nothing is kept, and servers start with the first session."},
+     .help = "The SQLite database; catalogue.db in `$POSTERN_STATE`, `$XDG_STATE_HOME/postern` or "
+             "`~/.local/state/postern` if absent. false: no cache, and servers start with the first session."},
     {.name = "fresh",
      .type = OPTION_DURATION,
      .offset = AT(fresh_ms),
      .fallback = "3600",
      .min = 0,
      .max = 2592000000,
-     .help = "A server whose lists were fetched less than this ago is not started just to fetch them again."},
+     .help = "A server is not started just to refresh its lists if they were fetched less than this time ago."},
     {0},
 };
 #undef AT

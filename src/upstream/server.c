@@ -87,7 +87,8 @@ static const struct option rows[] = {
     {.name = "tool_timeouts",
      .type = OPTION_PAIRS,
      .offset = AT(tool_timeouts),
-     .help = "`timeout` of single tools: an object of durations such as \"10m\", by the tool's name at the server."},
+     .help =
+         "`timeout` of individual tools: a map from the server's own name of a tool to a duration such as \"10m\"."},
     {.name = "max_timeout",
      .type = OPTION_DURATION,
      .offset = AT(max_timeout_ms),
@@ -116,8 +117,9 @@ static const struct option rows[] = {
      .min = 0,
      .max = TIMEOUT_MAX_MS,
      .help =
-         "Time limit of an event stream that belongs to no request, without a byte. Over Streamable HTTP it is opened "
-         "again; over HTTP+SSE the server gets a ping, and is replaced if it does not answer. 0: no limit."},
+         "How long an event stream that belongs to no request may be without a byte. After that, a stream of "
+         "Streamable HTTP is opened again; an HTTP+SSE server gets a ping, and is replaced if it does not answer. 0: "
+         "no limit."},
     {.name = "prefix",
      .type = OPTION_STRING_OR_FALSE,
      .offset = AT(prefix),
@@ -137,30 +139,31 @@ static const struct option rows[] = {
      .min = 1,
      .max = 604800000,
      .choices = idle_words,
-     .help = "A server that is not used for this long is stopped. Its lists stay, and the next call starts it again. "
-             "`adaptive`: 5 minutes with more than 20 requests an hour, 3 minutes with 5 to 20, else 1 minute."},
+     .help =
+         "A server that is not needed for this long is stopped; its tools, prompts and resources stay listed, and the "
+         "next call starts it again. `adaptive`: 5 minutes with more than 20 requests per hour, 3 minutes with 5 "
+         "to 20, otherwise 1 minute."},
     {.name = "min_idle_timeout",
      .type = OPTION_DURATION,
      .offset = AT(min_idle_timeout_ms),
      .fallback = "60",
      .min = 1,
      .max = 604800000,
-     .help = "The lower limit of the time that `adaptive` selects."},
+     .help = "The shortest idle time with `adaptive`."},
     {.name = "max_idle_timeout",
      .type = OPTION_DURATION,
      .offset = AT(max_idle_timeout_ms),
      .fallback = "300",
      .min = 1,
      .max = 604800000,
-     .help = "The upper limit of the time that `adaptive` selects, and the time for a server that was started and not "
-             "used yet."},
+     .help = "The longest idle time with `adaptive`, which also applies to a server that has not been used since its "
+             "start."},
     {.name = "eager",
      .type = OPTION_BOOL,
      .offset = AT(eager),
      .fallback = "false",
-     .help =
-         "Start the server with the gateway rather than when it is first needed, and do not stop it when it is idle; "
-         "only with isolation `shared`."},
+     .help = "Start the server with the gateway instead of when it is first needed, and do not stop it when it is "
+             "idle; only with isolation `shared`."},
     {.name = "disabled",
      .type = OPTION_BOOL,
      .offset = AT(disabled),

@@ -1,4 +1,4 @@
-// Notifications and questions of servers, and the sessions that they go to; the begin and end of sessions.
+// Notifications and questions of servers, and the sessions that they go to; the beginning and end of sessions.
 #ifndef GATE_RELAY_RELAY_H
 #define GATE_RELAY_RELAY_H
 

@@ -365,8 +365,8 @@ const struct command logout_command_connections = {
     .name = "connections",
     .synopsis = "connections [--json] | connections --purge [--subject PROVIDER:NAME] [--issuer URL]",
     .summary = "List the stored grants, or delete those of a caller or an authorization server",
-    .details =
-        "Tokens are not printed. The member \"token\" of the JSON is part of a digest, which distinguishes tokens.",
+    .details = "Tokens are not printed. The member \"token\" of the JSON is part of the token's digest, which "
+               "distinguishes tokens.",
     .flags = connections_flags,
     .run = run_connections,
 };

@@ -242,8 +242,8 @@ const struct command policy_command = {
         "diff OLD NEW   lists the accesses that NEW allows and OLD does not, and the reverse;\n"
         "               each is a path, or REVISION:PATH in the surrounding git repository\n"
         "replay         decides the calls in the audit log again, under another policy, and lists each changed\n"
-        "               verdict; exit status 1 if a verdict changed\n"
-        "coverage PATH  lists the rules that no test exercises; exit status 1 if it lists any\n\n"
+        "               verdict; exit status 1: a verdict changed\n"
+        "coverage PATH  lists the rules that no test exercises; exit status 1: at least one\n\n"
         "docs/policy.md describes policies and these subcommands.",
     .flags = flags_table,
     .min_args = 1,

@@ -78,7 +78,7 @@ static void check_row(struct check *check, struct chain_check *chain, const stru
     if (row->seq > check->next_seq)
         missing(check, check->next_seq, row->seq - 1, check->verdict->rows == 1 ? " at the beginning" : "");
     if (moved)
-        tell(check, row->seq, "row %" PRId64 " is out of order: it stands where row %" PRId64 " belongs", row->seq,
+        tell(check, row->seq, "row %" PRId64 " is out of order: it is where row %" PRId64 " belongs", row->seq,
              check->next_seq);
     else if (chain->stated[0] && !follows(check, chain->stated, row->hash) && !follows(check, chain->proper, row->hash))
         tell(check, row->seq,

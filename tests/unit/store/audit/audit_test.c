@@ -505,11 +505,11 @@ static void a_verification_finds_changed_and_removed_rows(void **state)
         {"the time", SET("'$[4][1]','2020-01-01T00:00:00.000Z'"), "5: " CHANGED(5)},
         {"its hash", SET("'$[4][9]',json_extract(rows,'$[3][9]')"), "5: " CHANGED(5)},
         {"its seq", SET("'$[4][0]',55"),
-         "5: rows 5 to 54 are missing\n6: row 6 is out of order: it stands where row 56 belongs\n"
-         "7: row 7 is out of order: it stands where row 56 belongs\n"
-         "8: row 8 is out of order: it stands where row 56 belongs\n"
-         "9: row 9 is out of order: it stands where row 56 belongs\n"
-         "10: row 10 is out of order: it stands where row 56 belongs\n"
+         "5: rows 5 to 54 are missing\n6: row 6 is out of order: it is where row 56 belongs\n"
+         "7: row 7 is out of order: it is where row 56 belongs\n"
+         "8: row 8 is out of order: it is where row 56 belongs\n"
+         "9: row 9 is out of order: it is where row 56 belongs\n"
+         "10: row 10 is out of order: it is where row 56 belongs\n"
          "11: rows after 10 were not written by postern"},
         {"deleted", REMOVE("'$[4]'"), "5: row 5 is missing"},
         {"deleted in the middle", REMOVE("'$[4]','$[4]','$[4]'"), "5: rows 5 to 7 are missing"},
@@ -519,9 +519,9 @@ static void a_verification_finds_changed_and_removed_rows(void **state)
         {"two places", "UPDATE segment SET rows=json_remove(json_set(rows,'$[8][3]','x'),'$[1]')",
          "2: row 2 is missing\n9: " CHANGED(9)},
         {"reordered", SET("'$[4]',json_extract(rows,'$[5]'),'$[5]',json_extract(rows,'$[4]')"),
-         "5: row 5 is missing\n5: row 5 is out of order: it stands where row 7 belongs"},
+         "5: row 5 is missing\n5: row 5 is out of order: it is where row 7 belongs"},
         {"copied over the next row", SET("'$[4]',json_extract(rows,'$[3]')"),
-         "4: row 4 is out of order: it stands where row 5 belongs\n5: row 5 is missing"},
+         "4: row 4 is out of order: it is where row 5 belongs\n5: row 5 is missing"},
         {"the hash of the previous row", "UPDATE segment SET prev=replace(prev,'0','1')",
          "1: row 1 does not follow row 0: one of them was replaced, or rows between them were removed"},
         {"the segment's place", "UPDATE segment SET seq=2",
