@@ -85,8 +85,8 @@ describe('postern config diff', () => {
 
     test('a file that is missing or not valid is an error that names the file', async () => {
         const good = write('good.json', old), bad = write('bad.json', { mcpServers: { a: { comand: 'x' } } });
-        await command.fails(['config', 'diff', good, bad], EXIT.CONFIG, /bad\.json: \/mcpServers\/a\/comand/);
-        await command.fails(['config', 'diff', bad, good], EXIT.CONFIG, /bad\.json: \/mcpServers\/a\/comand/);
+        await command.fails(['config', 'diff', good, bad], EXIT.CONFIG, /bad\.json:1:\d+: \/mcpServers\/a\/comand/);
+        await command.fails(['config', 'diff', bad, good], EXIT.CONFIG, /bad\.json:1:\d+: \/mcpServers\/a\/comand/);
         await command.fails(['config', 'diff', good, join(folder.path, 'none.json')], EXIT.CONFIG, /none\.json: No such file/);
         await command.fails(['config', 'diff', good], EXIT.USAGE, /needs two files/);
     });

@@ -270,6 +270,7 @@ test('a process without free descriptors serves its open connections, and everyt
     const session = await openKept(gateway.url), limit = descriptorLimit(gateway);
     t.after(session.close);
     assert.equal(await echo(session), 'ok');
+    await session.request('tools/list'); // which waits until all servers have started
 
     limit(3);
     assert.equal(await echo(session), 'ok', 'a server that runs');
