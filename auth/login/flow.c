@@ -19,7 +19,8 @@
 //                       YIELDING └► CLAIMING ─► REGISTERING ─► KEEPING ─────────────────────────────► (the user)
 //                          ▲             │            └► FINDING (once, with the host's other name)
 //                          └─────────────┘ another process registers
-//       RENEWING and BOUND go on to CLAIMING, or to REGISTERING if this login has the claim, when that fails.
+//       RENEWING and BOUND go on to CLAIMING when that fails. A login that has the claim goes on to REGISTERING instead.
+//       CLAIMING ─► (the user), if no other client can be registered now: with the one that was to be replaced.
 //
 //   authorization.c     (the user) ─┬► AUTHORIZING ─► RETURNED ─► EXCHANGING
 //   device.c                        └► DEVICE ─► WAITING ⇄ EXCHANGING
