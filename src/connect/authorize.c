@@ -11,7 +11,7 @@
 static void suspend(void *arg, const char *url);
 static void on_end(void *arg, enum login_end end, const struct grant *grant, const struct err *err);
 
-// The flow copies the user's name: the caller frees it.
+// The flow copies the user's name: the caller frees it. It uses only the configuration of the login, which lasts as long.
 static struct login_flow_spec flow_spec(struct connect_login *login, const char *user)
 {
     const struct connect *connect = login->connect;
@@ -24,7 +24,7 @@ static struct login_flow_spec flow_spec(struct connect_login *login, const char 
                                     .user = user,
                                     .server_url = login->server->url,
                                     .probe = server_probe,
-                                    .issuers = connect->parts.config->hosted.authorization_servers,
+                                    .issuers = login->config->hosted.authorization_servers,
                                     .redirect_uri = connect->redirect_uri,
                                     .document_url = connect->secure ? connect->document_url : NULL,
                                     .challenge = {.bearer = attempt->challenged,

@@ -104,6 +104,26 @@ static void a_link_for_a_server_at_another_url_is_expired(void **state)
     browser_release(&ana);
 }
 
+// The first reload comes while the attempt is looked up, and the second while the server is asked.
+static void a_login_uses_the_configuration_that_it_began_with(void **state)
+{
+    (void)state;
+    struct browser ana = {.user = "ana"};
+    const char *ticket = get_ticket(&ana);
+    struct connect_request asked = {.op = CONNECT_OP_OPEN, .ticket = span_of(ticket)};
+    struct config *next = parse_config("http://127.0.0.1:8080/");
+    next->hosted.authorization_servers = mem_alloc(2 * sizeof(char *));
+    next->hosted.authorization_servers[0] = mem_string("127.0.0.1");
+    browser_send_to(flow, &ana, &asked);
+    connect_configure(flow, next);
+    run_until(authority.asked > 0);
+    connect_configure(flow, config);
+    config_unref(next);
+    assert_int_equal(browser_wait(&ana), CONNECT_PAGE_CONSENT);
+    assert_string_equal(ana.page.issuer, origin);
+    browser_release(&ana);
+}
+
 // ---- users ----------------------------------------------------------------------------------
 
 static void H6_a_link_opened_by_another_user_becomes_invalid(void **state)
@@ -566,6 +586,7 @@ int main(void)
         TEST(two_tabs_get_the_same_consent_page),
         TEST(a_link_whose_server_is_down_can_be_opened_later),
         TEST(a_link_for_a_server_at_another_url_is_expired),
+        TEST(a_login_uses_the_configuration_that_it_began_with),
         TEST(H6_a_link_opened_by_another_user_becomes_invalid),
         TEST(H6_another_user_in_the_same_browser_cannot_complete_a_login),
         TEST(a_link_of_an_identity_that_was_revoked_is_expired),
