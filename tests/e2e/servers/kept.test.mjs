@@ -9,9 +9,9 @@ import { Session, resultText } from '../raw.mjs';
 
 const SLOW_MS = 20_000;
 const WAIT_MS = 30_000;
-const STARTS = 5;
-const FIRST_LIST_MS = 50; // of an optimised build on a machine with nothing else to do, which tests cannot count on
-const BUSY_FACTOR = 5, SANITIZED_FACTOR = 20;
+const STARTS = 5, SERIES = 8;
+const FIRST_LIST_MS = 50; // of an optimised build; tests/run also starts this test with one
+const SANITIZED_FACTOR = 20;
 const FRESH = '1h';
 const CALLERS = 8;
 
@@ -158,19 +158,25 @@ describe('the catalogue cache', () => {
         let { gateway, listed } = await runOnce(config);
         assert.equal(listed.length, 40);
         writeFileSync(marker, '');
-        const took = [];
-        for (let i = 0; i < STARTS; i++) {
+        const start = async () => {
             const started = performance.now();
             gateway = await startGateway(config, [], { earlier: gateway });
             assert.deepEqual(await names(await Session.open(gateway.url)), listed);
-            took.push(performance.now() - started);
+            const took = performance.now() - started;
             assert.deepEqual(gateway.servers(), []);
             await gateway.end('SIGTERM');
+            return took;
+        };
+        const bar = FIRST_LIST_MS * (sanitized ? SANITIZED_FACTOR : 1);
+        let median = Infinity;
+        for (let series = 0; median > bar && series < SERIES; series++) { // the machine may be busy
+            const took = [];
+            for (let i = 0; i < STARTS; i++) took.push(await start());
+            median = took.sort((x, y) => x - y)[Math.floor(STARTS / 2)];
+            t.diagnostic(`median of ${STARTS} starts: ${median.toFixed(1)} ms from the start of the process to the first list`);
         }
         gateway.directory.remove();
-        const median = took.sort((a, b) => a - b)[Math.floor(STARTS / 2)];
-        t.diagnostic(`median of ${STARTS} starts: ${median.toFixed(1)} ms from the start of the process to the first list`);
-        assert.ok(median <= FIRST_LIST_MS * (sanitized ? SANITIZED_FACTOR : BUSY_FACTOR), `the first list took ${median} ms`);
+        assert.ok(median <= bar, `the first list took ${median} ms`);
     });
 
     test('an entry is not used under another configuration of its server', async () => {
