@@ -19,8 +19,8 @@
 //                       YIELDING └► CLAIMING ─► REGISTERING ─► KEEPING ─────────────────────────────► (the user)
 //                          ▲             │            └► FINDING (once, with the host's other name)
 //                          └─────────────┘ another process registers
-//       RENEWING and BOUND go on to CLAIMING, or to REGISTERING if this login has the claim, when that fails. CLAIMING goes on
-//       to (the user) with the stored client if no other one can be registered now.
+//       RENEWING and BOUND go on to CLAIMING when that fails; CLAIMING goes on to (the user) with the stored client if no other
+//       one can be registered now. A login that has the claim already goes on to REGISTERING in place of CLAIMING.
 //
 //   authorization.c     (the user) ─┬► AUTHORIZING ─► RETURNED ─► EXCHANGING
 //   device.c                        └► DEVICE ─► WAITING ⇄ EXCHANGING
