@@ -61,13 +61,20 @@ json_t *json_parse_arguments(struct span text, const char *what, struct err *err
     return tree;
 }
 
+// Without a descriptor or memory, the file may be readable later as it is.
+static void fail_to_read(const char *path, struct err *err)
+{
+    bool later = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+    (void)err_set(err, later ? ERR_SYSTEM : ERR_CONFIG, "%s: %s", path, strerror(errno));
+}
+
 json_t *json_parse_file(const char *path, struct err *err)
 {
     struct buf text = {.max = FILE_MAX};
     json_t *tree = NULL;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
+        fail_to_read(path, err);
         return NULL;
     }
     char block[65536];
@@ -78,7 +85,7 @@ json_t *json_parse_file(const char *path, struct err *err)
     while ((got = read(fd, block, sizeof block)) > 0)
         buf_put(&text, block, (size_t)got);
     if (got < 0)
-        (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
+        fail_to_read(path, err);
     else if (text.overflow)
         (void)err_set(err, ERR_CONFIG, "%s: larger than %zu bytes", path, FILE_MAX);
     else
