@@ -558,6 +558,16 @@ describe('the control socket', () => {
         assert.equal((await command.json(['status'], EXIT.OK, { env: { XDG_RUNTIME_DIR: folder.path } })).pid, gateway.pid);
     });
 
+    test('a request whose tenant is not a name is refused, and not taken for one about the tenant "default"', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one') } });
+        for (const op of ['restart', 'disable', 'logs', 'servers'])
+            for (const tenant of [7, {}, [], true]) {
+                const { ok, error } = await request(gateway.control, { op, server: 'a', tenant });
+                assert.deepEqual([ok, error], [false, '"tenant" must be the name of a tenant'], op);
+            }
+        assert.equal((await request(gateway.control, { op: 'restart', server: 'a', tenant: null })).ok, true);
+    });
+
     test('an empty path switches it off', async t => {
         const gateway = await startGateway({ control: '', mcpServers: {} }, [], { variables: { XDG_RUNTIME_DIR: folder.path } });
         t.after(() => gateway.stop());
