@@ -67,6 +67,7 @@ struct option_unset {
 struct option_problems {
     struct buf lines;
     size_t count;
+    enum err_code code;  // of the first that is not about the content: the file cannot be read or parsed
 };
 
 // The position of a value, for messages.

@@ -61,11 +61,20 @@ json_t *json_parse_arguments(struct span text, const char *what, struct err *err
     return tree;
 }
 
+// Without a descriptor or memory, the file may be readable later as it is.
+static void fail_to_read(const char *path, struct err *err)
+{
+    bool later = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+    (void)err_set(err, later ? ERR_SYSTEM : ERR_CONFIG, "%s: %s", path, strerror(errno));
+}
+
 bool json_read_file(const char *path, struct buf *text, struct err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
+    if (fd < 0) {
+        fail_to_read(path, err);
+        return false;
+    }
     char block[65536];
     ssize_t got;
     struct stat is;
@@ -76,7 +85,7 @@ bool json_read_file(const char *path, struct buf *text, struct err *err)
         buf_put(text, block, (size_t)got);
     bool ok = got == 0 && !text->overflow;
     if (got < 0)
-        (void)err_set(err, ERR_CONFIG, "%s: %s", path, strerror(errno));
+        fail_to_read(path, err);
     else if (text->overflow)
         (void)err_set(err, ERR_CONFIG, "%s: larger than %zu bytes", path, FILE_MAX);
     explicit_bzero(block, sizeof block);

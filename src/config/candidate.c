@@ -37,9 +37,10 @@ static bool read_policies(struct candidate *candidate)
         struct err why = {0};
         candidate->seen[i] = find_fingerprint(config, i);
         candidate->policies[i] = config_policies_of(config, i, &findings, &why);
+        bool unread = findings.unread;
         policy_findings_release(&findings);
         if (!candidate->policies[i])
-            return err_set(&candidate->err, why.code, "%s%s/policy: %s", i ? "/tenants/" : "",
+            return err_set(&candidate->err, unread ? ERR_SYSTEM : why.code, "%s%s/policy: %s", i ? "/tenants/" : "",
                            i ? config_tenant_name(config, i) : "", why.detail);
     }
     return true;

@@ -15,7 +15,7 @@ struct candidate {
     struct config *config;     // NULL: `err` says why
     struct policy **policies;  // of each tenant; NULL: `err` says why
     uint64_t *seen;            // fingerprint of each policy before it was read
-    struct err err;
+    struct err err;            // ERR_SYSTEM: a file could not be read, and may be readable later as it is
 };
 
 // The files of the configuration at this path: itself and tenants.d beside it.

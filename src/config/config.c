@@ -308,7 +308,7 @@ static struct config *read_main(struct text_file *file, const struct option_plac
 // The error has the first problem, and says whether there are more.
 static bool conclude(const struct option_problems *problems, struct err *err)
 {
-    enum err_code code = err->code ? err->code : ERR_CONFIG;
+    enum err_code code = problems->code ? problems->code : ERR_CONFIG;
     struct span first = buf_span(&problems->lines);
     const char *end = memchr(first.at, '\n', first.len);
     first.len = (size_t)(end - first.at);

@@ -105,6 +105,10 @@ static void fail(struct reload *reload, const struct err *err)
         record_reload(reload, err);
     }
     reload->problem = *err;
+    if (err->code == ERR_SYSTEM) {  // it may pass without a change of the files
+        reload->seen = 0;
+        loop_timer_set(reload->spec.loop, &reload->again, AGAIN_MS);
+    }
     reload->spec.events->failing(reload->spec.arg, err);
     answer_waiters(reload, false, err->detail);
 }

@@ -58,7 +58,6 @@ static bool read_file(struct option_items *tenants, const struct option_table *o
     char *name = mem_copy(entry, strlen(entry) - strlen(SUFFIX));
     bool ok = read_tenant(&file, tenants, options, place, name, err);
     text_file_close(&file, place->problems, err);
-    *err = (struct err){0};
     free(name);
     buf_release(&path);
     return ok;

@@ -80,6 +80,9 @@ void text_file_close(struct text_file *file, struct option_problems *all, struct
     size_t count = 0;
     if (err->code)
         buf_printf(&file->problems.lines, "%s\n", err->detail);
+    if (!all->code && err->code != ERR_CONFIG)
+        all->code = err->code;
+    *err = (struct err){0};
     for (char *line = buf_text(&file->problems.lines), *end; (end = strchr(line, '\n')); line = end + 1) {
         *end = '\0';
         located[count++] = locate(file, line);

@@ -13,7 +13,7 @@ struct text_file {
 // Reads the file into the struct that the table describes.
 bool text_file_read(struct text_file *file, const struct option_table *table, void *into,
                     const struct option_place *place, struct err *err) MUST_CHECK;
-// Moves the problems to `all`, with the error as the last one if it is set, and releases the text. Each has its position then:
+// Moves the problems, and the error if it is set, to `all`, and releases the text. Each has its position then:
 // "FILE: /KEY: what" becomes "FILE:LINE:COLUMN: /KEY: what".
 void text_file_close(struct text_file *file, struct option_problems *all, struct err *err);
 

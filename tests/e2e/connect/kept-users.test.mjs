@@ -163,7 +163,7 @@ test('a gateway that is killed under load loses no token, no process and no list
             const alice = await Caller.open(gateway, 'alice');
             const listed = await alice.names();
             assert.ok(both.every(name => listed.includes(name)), `round ${round}: ${listed}`);
-            assert.match(gateway.log(), /server restored from the catalogue cache.*server=files/);
+            await gateway.line(/server restored from the catalogue cache.*server=files/);
             const { result } = await alice.request('tools/call', { name: 'files__whoami', arguments: {} });
             assert.equal(result?.content[0].text, 'account-of-alice', `round ${round}`);
         }
@@ -244,7 +244,7 @@ test('H2 lists of a user are not used after a logout while no gateway ran, nor a
         await awaitEntries(gateway, 'files', 1);
         await again();
         assert.deepEqual(await sees(gateway, 'alice'), both);
-        assert.match(gateway.log(), /server restored from the catalogue cache.*server=files/);
+        await gateway.line(/server restored from the catalogue cache.*server=files/);
 
         await gateway.end('SIGTERM');
         copyFileSync(copy, file); // the entry from before the logout, while another grant exists

@@ -155,7 +155,7 @@ describe('bounds on server processes', () => {
         assert.equal(gateway.servers().length, 3);
         assertPasses(await one(await Caller.open(gateway, bob)));
         assertPasses(await one(first));
-        assert.match(gateway.log(), /server did not start.*limits\.identity_processes/);
+        await gateway.line(/server did not start.*limits\.identity_processes/);
         assert.equal((await end(gateway, first)).status, 200);
         await passesSoon(third, 'the ended server is no longer counted');
     });
@@ -179,7 +179,7 @@ describe('bounds on server processes', () => {
         assertPasses(await one(first));
         assertFull(await one(second));
         for (let i = 0; i < 2; i++) assertPasses(await one(await Caller.open(gateway, bob)));
-        assert.match(gateway.log(), /tenants\.acme\.limits\.processes/);
+        await gateway.line(/tenants\.acme\.limits\.processes/);
         assert.equal((await end(gateway, first)).status, 200);
         await passesSoon(second, 'the ended server is no longer counted');
     });
@@ -193,7 +193,7 @@ describe('bounds on server processes', () => {
         assert.equal(gateway.servers().length, 3);
         const refused = callers[answers.findIndex(({ error }) => error)], served = callers[answers.findIndex(({ error }) => !error)];
         assert.deepEqual((await refused.ask('tools/list')).message.result.tools, []);
-        assert.match(gateway.log(), /limits\.processes/);
+        await gateway.line(/limits\.processes/);
         for (const other of callers.filter((caller, i) => answers[i].error && caller !== refused)) await end(gateway, other); // it would take the free place
         assert.equal((await end(gateway, served)).status, 200);
         await passesSoon(refused, 'the ended server is no longer counted');
@@ -468,7 +468,7 @@ describe('failed authentication', () => {
         assert.equal(expired.status, 401, 'a session whose credential expired gets 401');
         assert.equal((await open(gateway.url, {})).headers['www-authenticate'], 'Bearer', 'the challenge is still sent');
         assert.equal((await openFrom('127.0.0.2', gateway.url, good(secret))).status, 200);
-        assert.match(gateway.log(), /throttling address after failed authentications address=127\.0\.0\.1 /);
+        await gateway.line(/throttling address after failed authentications address=127\.0\.0\.1 /);
         assert.ok(!gateway.log().includes(secret.slice(17, 40)), 'a token in the log');
     });
     test('P6 a throttled address gets 429 before the body is read or a provider is asked', async t => {

@@ -62,7 +62,7 @@ describe('accepting after connections close', () => {
             const gateway = await startGateway({ listen: [{ address }], limits: { connections: 10 }, mcpServers: {} });
             try {
                 await fillAndLeave(gateway);
-                assert.match(gateway.log(), /limits\.connections/);
+                await gateway.line(/limits\.connections/);
             } finally {
                 await gateway.stop();
             }
@@ -72,7 +72,7 @@ describe('accepting after connections close', () => {
         const gateway = await startGateway({ mcpServers: {} }, [], { launcher: ['prlimit', '--nofile=64:64'] });
         try {
             await fillAndLeave(gateway);
-            assert.match(gateway.log(), /not accepting connections.*Too many open files/);
+            await gateway.line(/not accepting connections.*Too many open files/);
         } finally {
             await gateway.stop();
         }
@@ -132,7 +132,7 @@ test('the gateway raises its descriptor limit and servers keep the original one'
     const gateway = await startGateway(config, [], { launcher: ['prlimit', '--nofile=256:5000'] });
     try {
         assert.deepEqual(limitOf(gateway.pid), [5000, 5000]);
-        assert.match(gateway.log(), /descriptor limit raised.*256.*5000/);
+        await gateway.line(/descriptor limit raised.*256.*5000/);
         const channel = await Channel.open(gateway.url);
         await channel.request('tools/list');
         const servers = gateway.servers();
@@ -146,7 +146,7 @@ test('the gateway raises its descriptor limit and servers keep the original one'
 test('a descriptor limit below the configured limits is logged at startup', async () => {
     const gateway = await startGateway({ limits: { connections: 5000 }, mcpServers: {} }, [], { launcher: ['prlimit', '--nofile=256:1000'] });
     try {
-        assert.match(gateway.log(), /descriptor limit.*limits\.connections.*hard_limit=1000 needed=5221/);
+        await gateway.line(/descriptor limit.*limits\.connections.*hard_limit=1000 needed=5221/);
     } finally {
         await gateway.stop();
     }

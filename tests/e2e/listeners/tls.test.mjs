@@ -280,7 +280,7 @@ describe('replaced certificates', () => {
             const before = errors();
             damage();
             await until(() => errors() > before, WAIT_MS, 'a line in the log');
-            assert.match(gateway.log(), /error cannot replace the certificate; the previous one stays in use detail=.*used\.(crt|key)/);
+            await gateway.line(/error cannot replace the certificate; the previous one stays in use detail=.*used\.(crt|key)/);
             assert.equal(await shown(gateway), 'two');
             await sleep(2_500);
             assert.equal(errors(), before + 1);

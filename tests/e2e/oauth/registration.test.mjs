@@ -192,7 +192,7 @@ describe('one hosted client for many users', () => {
             aMinuteLater(liar.state);
             await assert.rejects(connects(bob));
             assert.equal(await registrations(liar), 1);
-            assert.match(gateway.log(), /the store has grants of that client \(1\): remove them with 'postern connections --purge --issuer http/);
+            await gateway.line(/the store has grants of that client \(1\): remove them with 'postern connections --purge --issuer http/);
             await liar.control({ lie: 'none', expire: true });
             assert.ok((await alice.call()).result, 'the grant of alice still works');
             assert.equal((await liar.run('connections', '--purge', '--issuer', liar.origin)).status, OK);
@@ -251,7 +251,7 @@ describe('one hosted client for many users', () => {
         await withUsers('none', async ({ liar, user, gateway }) => {
             const page = await new Jar('alice').visit(await (await user('alice')).link());
             assert.doesNotMatch(page.body, /name="csrf"/);
-            assert.match(gateway.log(), /authorization server .*127\.0\.0\.1.* is not in hosted\.authorization_servers; add its domain/);
+            await gateway.line(/authorization server .*127\.0\.0\.1.* is not in hosted\.authorization_servers; add its domain/);
             assert.deepEqual((await liar.seen()).map(({ path }) => path).filter(path => !/mcp$/.test(path)), []);
         }, { authorization_servers: ['login.example.com', '*.127.0.0.1'] });
         await withUsers('none', async ({ user }) => {

@@ -282,7 +282,7 @@ describe('logs', () => {
         assert.match(shown[0].shown, /title/);
         for (const [i, text] of [...shown.map(({ shown }) => shown), gateway.log()].entries())
             assert.doesNotMatch(text, /[\0-\x08\x0b-\x1f\x7f-\x9f]/, String(commands[i] ?? 'the log'));
-        assert.match(gateway.log(), /\u20ac/, 'other characters stay');
+        await gateway.line(/\u20ac/); // other characters stay
     });
 
     test('a process that listens in the place of a gateway cannot control the terminal of an operator, nor crash a command', async t => {
@@ -560,6 +560,16 @@ describe('the control socket', () => {
         assert.equal((await command.json(['status'], EXIT.OK, { env: { XDG_RUNTIME_DIR: folder.path } })).pid, gateway.pid);
     });
 
+    test('a request whose tenant is not a name is refused, and not taken for one about the tenant "default"', async t => {
+        const gateway = await start(t, { mcpServers: { a: mirror('one') } });
+        for (const op of ['restart', 'disable', 'logs', 'servers'])
+            for (const tenant of [7, {}, [], true]) {
+                const { ok, error } = await request(gateway.control, { op, server: 'a', tenant });
+                assert.deepEqual([ok, error], [false, '"tenant" must be the name of a tenant'], op);
+            }
+        assert.equal((await request(gateway.control, { op: 'restart', server: 'a', tenant: null })).ok, true);
+    });
+
     test('an empty path disables the control socket', async t => {
         const gateway = await startGateway({ control: '', mcpServers: {} }, [], { variables: { XDG_RUNTIME_DIR: folder.path } });
         t.after(() => gateway.stop());
@@ -621,7 +631,7 @@ describe('the control socket', () => {
         assert.equal(reply.ok, false);
         assert.equal(reply.reason, 'denied');
         assert.equal(reply.result, undefined);
-        assert.match(gateway.log(), /control connection refused.*uid=65534/);
+        await gateway.line(/control connection refused.*uid=65534/);
     });
 
     test('a line that is not a request is answered with the reason', async t => {

@@ -130,7 +130,7 @@ const fullDisk = {
         over: /JSON lines of the audit log resumed lost=\d+/,
         after: async ({ folder, other, gateway }) => {
             const rows = await rowsIn(join(other, 'audit.db'), 5);
-            const lost = Number(/resumed lost=(\d+)/.exec(gateway.log())[1]);
+            const lost = Number((await gateway.line(/resumed lost=(\d+)/))[1]);
             assert.equal(calls(rows).length, 5);
             assert.equal(parseLines(readFileSync(join(folder, 'audit.jsonl'), 'utf8')).length + lost, rows.length, 'all rows are in the database, and the log has the number of lost lines');
             assert.equal((await healthOf(gateway)).status, 'ok');
@@ -225,7 +225,7 @@ describe('a full disk under the grant store', () => {
             faults.diskFull(true);
             await liar.control({ expire: true });
             assert.deepEqual(await call(), [200, 'server_unavailable']);
-            assert.match(gateway.log(), /cannot get a token server=liar.*free disk space/);
+            await gateway.line(/cannot get a token server=liar.*free disk space/);
             assert.equal(await refreshes(liar), 0);
             faults.diskFull(false);
             await until(async () => (await call()) === 'ok', WAIT_MS, 'calls work again');
@@ -274,7 +274,7 @@ test('a process without free descriptors serves its open connections, and everyt
 
     limit(3);
     assert.equal(await echo(session), 'ok', 'a server that runs');
-    process.kill(Number(/server started server=cold pid=(\d+)/.exec(gateway.log())[1]), 'SIGKILL');
+    process.kill(Number((await gateway.line(/server started server=cold pid=(\d+)/))[1]), 'SIGKILL');
     await gateway.line(/server lost server=cold/, WAIT_MS);
     assert.deepEqual(await outcome(session, 'cold__echo', { message: 'hi' }), [200, 'server_unavailable'], 'a server that has to start');
     await gateway.line(/server did not start server=cold.*Too many open files/, WAIT_MS);

@@ -214,7 +214,7 @@ describe('postern serve --replace', () => {
             const old = gateway;
             gateway = await serve(here, '--replace');
             assert.equal(await exitOf(old, 'the replaced gateway'), 0, old.log());
-            assert.match(old.log(), new RegExp(`replaced pid=${gateway.pid}`));
+            await old.line(new RegExp(`replaced pid=${gateway.pid}`));
             assert.equal((await here.status()).pid, gateway.pid);
             await until(() => failures().length || callers.every(({ seen }) => seen.sessions > round), WAIT_MS, 'every caller has a session of the successor');
         }

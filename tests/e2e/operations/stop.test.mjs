@@ -148,7 +148,7 @@ test('a call that waits for keys is answered and recorded during a stop', async 
         assert.equal((await answer).status, 503);
         assert.equal(JSON.parse((await answer).body).error.data.reason, 'shutting_down');
         assert.ok(await settles(gateway.exited, WAIT_MS), gateway.log());
-        assert.match(gateway.log(), /call failed .*method=initialize.*reason=shutting_down/);
+        await gateway.line(/call failed .*method=initialize.*reason=shutting_down/);
     } finally {
         await gateway.stop();
         await issuer.stop();

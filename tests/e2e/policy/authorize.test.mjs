@@ -78,7 +78,7 @@ describe('X8 arguments that cannot be judged never reach a server', () => {
     test('X16 each decision is recorded with its rule, policy digest and request', async () => {
         await ask(body('{"message":"secret"}'));
         const rows = () => execFileSync(binary, ['audit', '--file', join(gateway.state, 'audit.db'), '--json'], { encoding: 'utf8' }).trim().split('\n').map(line => JSON.parse(line));
-        const [, digest] = /digest=(\w{64})/.exec(gateway.log());
+        const [, digest] = await gateway.line(/digest=(\w{64})/);
         const row = await until(() => rows().findLast(({ rule: by }) => by === 'no-secret'), 5_000, 'the row');
         assert.deepEqual([row.decision, row.policy, row.status], ['deny', digest, 'denied']);
         assert.match(row.request, /\S/);

@@ -85,7 +85,7 @@ describe('the size of large batches', () => {
         const messages = await call(batch(1025), false);
         assert.equal(messages.length, 1);
         assert.equal(messages[0].error.data.reason, 'upstream_invalid');
-        assert.match(gateway.log(), /a large batch has more than 1024 messages/);
+        await gateway.line(/a large batch has more than 1024 messages/);
         assert.equal(resultText((await call(id => [answer(id)], false))[0]), 'fine');
     });
 });

@@ -214,7 +214,7 @@ describe('the catalogue cache', () => {
         const gateway = await startGateway(config, [], { earlier: first });
         try {
             await gateway.line(/server ready.*\bserver=eager/, WAIT_MS);
-            assert.match(gateway.log(), /server restored from the catalogue cache.*server=eager/);
+            await gateway.line(/server restored from the catalogue cache.*server=eager/);
             assert.doesNotMatch(gateway.log(), /server=lazy/);
             await gateway.reconfigure({ ...config, mcpServers: { ...config.mcpServers, lazy: { ...config.mcpServers.lazy, eager: true } } });
             await gateway.line(/server ready.*\bserver=lazy/, WAIT_MS);
@@ -231,7 +231,7 @@ describe('the catalogue cache', () => {
         writeFileSync(join(earlier.state, 'catalogue.db'), 'x'.repeat(10_000));
         const gateway = await startGateway(config, [], { earlier });
         try {
-            assert.match(gateway.log(), /catalogue cache damaged: making a new one/);
+            await gateway.line(/catalogue cache damaged: making a new one/);
             assert.deepEqual(await names(await Session.open(gateway.url)), listed);
         } finally {
             await gateway.stop();
@@ -242,7 +242,7 @@ describe('the catalogue cache', () => {
         const config = { mcpServers: { one: stdioServer.misbehave('fine') }, catalogue: { path: '/proc/nowhere/catalogue.db' } };
         const gateway = await startGateway(config);
         try {
-            assert.match(gateway.log(), /no catalogue cache/);
+            await gateway.line(/no catalogue cache/);
             assert.deepEqual(await names(await Session.open(gateway.url)), ['one__act', 'one__fine']);
         } finally {
             await gateway.stop();

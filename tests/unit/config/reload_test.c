@@ -1,4 +1,4 @@
-// Tests reloading: waiters that request another reload, and policies that change while they are read.
+// Tests reloading: waiters that request another reload, files that cannot be read, and policies that change while they are read.
 //
 // A policy that is a FIFO holds up the worker until the test has written it, so that the file can be replaced meanwhile.
 #include "base/clock.h"
@@ -8,6 +8,7 @@
 #include "folder.h"
 #include "policies.h"
 #include "run_until.h"
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +21,8 @@ static const struct config *config;
 static struct config_chains *chains;
 static struct reload *reload;
 static char in_force[72];  // digest of the policy
+static bool may_fail;
+static int failures, commits;
 
 static void note_policy(const struct policy *policy)
 {
@@ -54,6 +57,7 @@ static bool on_prepare(void *arg, const struct config *next, bool with_chains, s
 static struct config_chains *on_commit(void *arg, const struct config *next, struct policy *const *policies)
 {
     (void)arg, (void)next;
+    commits++;
     note_policy(policies[0]);
     return chains;
 }
@@ -61,8 +65,9 @@ static struct config_chains *on_commit(void *arg, const struct config *next, str
 static void on_failing(void *arg, const struct err *why)
 {
     (void)arg;
-    if (why)
+    if (why && !may_fail)
         fail_msg("%s", why->detail);
+    failures += why != NULL;
 }
 
 static const struct reload_events events = {on_policy, on_credentials, on_looked, on_prepare, on_commit, on_failing};
@@ -83,6 +88,8 @@ static int set_up(void **state)
     if (make_directory(state) != 0)
         return -1;
     log_setup(LOG_OFF, LOG_FORMAT_TEXT);
+    may_fail = false;
+    failures = commits = 0;
     loop = loop_new(&err);
     snprintf(path, sizeof path, "%s/postern.json", directory);
     snprintf(policy_path, sizeof policy_path, "%s/policy.json", directory);
@@ -139,6 +146,30 @@ static void a_waiter_may_request_another_reload(void **state)
     reload_now(reload, &first.reload);
     run_loop_until(loop, last.done);
     assert_true(first.done && first.ok && last.ok);
+}
+
+// ---- files that cannot be read --------------------------------------------------------------
+
+static void a_configuration_for_which_no_descriptor_is_free_is_in_force_soon_after_one_is(void **state)
+{
+    (void)state;
+    struct rlimit before, none;
+    int64_t end = clock_now_ms() + 1500;  // nothing changes any more
+    run_loop_until(loop, clock_now_ms() >= end);
+    put_configuration(policy_path, ",\"limits\":{\"sessions\":7}");
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    may_fail = true;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    run_loop_until(loop, failures > 0);
+    end = clock_now_ms() + 1500;
+    run_loop_until(loop, clock_now_ms() >= end);
+    assert_int_equal(commits, 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    end = clock_now_ms() + SOON_MS;
+    run_loop_until(loop, commits || clock_now_ms() > end);
+    assert_int_equal(commits, 1);
 }
 
 // ---- policies that change while they are read -----------------------------------------------
@@ -219,6 +250,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_waiter_may_request_another_reload),
+        TEST(a_configuration_for_which_no_descriptor_is_free_is_in_force_soon_after_one_is),
         TEST(a_policy_that_changes_while_its_configuration_is_read_is_in_force_soon),
         TEST(a_policy_that_changes_while_it_is_read_is_in_force_soon),
     };

@@ -46,6 +46,32 @@ static void a_session_of_another_identity_is_reported_as_unknown(void **state)
     assert_false(stream_attached(hers->standalone));
 }
 
+// A worker reads a large message, and a reload may come meanwhile.
+static void a_session_does_not_begin_in_a_tenant_that_was_removed(void **state)
+{
+    (void)state;
+    struct tenant *tenant = tenant_find(f.gate, "default");
+    char *padding = mem_alloc(MESSAGE_LARGE + 1);
+    memset(padding, 'x', MESSAGE_LARGE);
+    struct buf body = {0};
+    buf_printf(&body,
+               "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\","
+               "\"capabilities\":{},\"clientInfo\":{\"name\":\"%s\"}}}",
+               padding);
+    struct exchange *before = send_message(NULL, buf_text(&body));
+    run_until(is_over(before));
+    assert_int_equal(before->status, 200);
+    struct exchange *hello = send_message(NULL, buf_text(&body));
+    assert_false(is_over(hello));
+    list_remove(&tenant->node);
+    run_until(is_over(hello));
+    assert_int_equal(hello->status, 401);
+    assert_string_equal(hello->session, "");
+    list_append(&f.gate->tenants, &tenant->node);
+    buf_release(&body);
+    free(padding);
+}
+
 static void a_session_is_initialized_once(void **state)
 {
     (void)state;
@@ -251,6 +277,7 @@ int main(void)
         ALONE(a_session_starts_with_initialize_and_is_found_by_its_id),
         ALONE(a_message_without_a_session_or_with_an_unknown_one_is_refused),
         ALONE(a_session_of_another_identity_is_reported_as_unknown),
+        ALONE(a_session_does_not_begin_in_a_tenant_that_was_removed),
         ALONE(a_session_is_initialized_once),
         ALONE(a_session_whose_initialize_failed_is_removed),
         ALONE(a_session_beyond_the_limit_is_refused_until_another_ends),
