@@ -74,12 +74,12 @@ static void put_all(const struct text_file *file, struct located *all, size_t co
     }
 }
 
-void text_file_close(struct text_file *file, struct option_problems *all, struct err *err)
+void text_file_close(struct text_file *file, struct option_problems *all, const struct err *err)
 {
+    struct err last = *err;
+    (void)option_note_problem(&(struct option_place){.problems = &file->problems}, &last);
     struct located *located = mem_alloc((file->problems.count + 1) * sizeof *located);
     size_t count = 0;
-    if (err->code)
-        buf_printf(&file->problems.lines, "%s\n", err->detail);
     for (char *line = buf_text(&file->problems.lines), *end; (end = strchr(line, '\n')); line = end + 1) {
         *end = '\0';
         located[count++] = locate(file, line);

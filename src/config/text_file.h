@@ -15,6 +15,6 @@ bool text_file_read(struct text_file *file, const struct option_table *table, vo
                     const struct option_place *place, struct err *err) MUST_CHECK;
 // Moves the problems to `all`, with the error as the last one if it is set, and releases the text. Each has its position then:
 // "FILE: /KEY: what" becomes "FILE:LINE:COLUMN: /KEY: what".
-void text_file_close(struct text_file *file, struct option_problems *all, struct err *err);
+void text_file_close(struct text_file *file, struct option_problems *all, const struct err *err);
 
 #endif

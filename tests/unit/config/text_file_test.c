@@ -216,6 +216,15 @@ static void variables_of_a_file_are_added_to_the_environment(void **state)
     assert_contains(buf_text(&problems.lines), "/mcpServers/a/env_file: x.env: No such file");
 }
 
+static void a_problem_with_lines_in_it_is_one_problem(void **state)
+{
+    (void)state;
+    assert_null(load("{\"mcpServers\":{\"a\":{\"command\":\"x\",\"env_file\":\"a\\nb\\n\\nc\\nd\"}}}"));
+    assert_string_equal(buf_text(&problems.lines),
+                        "p.json:1:35: /mcpServers/a/env_file: a b  c d: No such file or directory\n");
+    assert_int_equal(problems.count, 1);
+}
+
 static void a_key_without_effect_and_a_changed_name_are_noted_once(void **state)
 {
     (void)state;
@@ -280,6 +289,7 @@ int main(void)
         cmocka_unit_test(a_token_for_a_server_may_have_its_scheme),
         cmocka_unit_test(the_environment_of_a_server_takes_numbers_and_the_form_of_editors),
         cmocka_unit_test(variables_of_a_file_are_added_to_the_environment),
+        cmocka_unit_test(a_problem_with_lines_in_it_is_one_problem),
         cmocka_unit_test(a_key_without_effect_and_a_changed_name_are_noted_once),
         cmocka_unit_test(keys_of_other_programs_are_checked),
     };
