@@ -2,6 +2,7 @@
 #include "base/json_file.h"
 #include "config/config.h"
 #include "folder.h"
+#include <sys/stat.h>
 #include <unistd.h>
 
 static struct option_problems problems;
@@ -225,6 +226,21 @@ static void a_problem_with_lines_in_it_is_one_problem(void **state)
     assert_int_equal(problems.count, 1);
 }
 
+static void a_file_that_a_server_of_a_tenant_names_is_found_in_the_file_of_the_tenant(void **state)
+{
+    (void)state;
+    assert_null(load("{\"mcpServers\":{},\n\"tenants\":{\"t\":{\"mcpServers\":{\n"
+                     "\"a\":{\"command\":\"x\",\"env_file\":\"no.env\"}}}}}"));
+    assert_string_equal(buf_text(&problems.lines),
+                        "p.json:3:20: /tenants/t/mcpServers/a/env_file: no.env: No such file or directory\n");
+    assert_int_equal(mkdir("tenants.d", 0700), 0);
+    write_file("tenants.d/u.json", "{\"mcpServers\":{\"a\":{\"url\":\"https://h\",\"tls\":{\"ca_file\":\"no.pem\"}}}}");
+    assert_null(load("{}"));
+    assert_contains(buf_text(&problems.lines), "tenants.d/u.json: /mcpServers/a/tls/ca_file: no.pem: ");
+    unlink("tenants.d/u.json");
+    rmdir("tenants.d");
+}
+
 static void a_key_without_effect_and_a_changed_name_are_noted_once(void **state)
 {
     (void)state;
@@ -290,6 +306,7 @@ int main(void)
         cmocka_unit_test(the_environment_of_a_server_takes_numbers_and_the_form_of_editors),
         cmocka_unit_test(variables_of_a_file_are_added_to_the_environment),
         cmocka_unit_test(a_problem_with_lines_in_it_is_one_problem),
+        cmocka_unit_test(a_file_that_a_server_of_a_tenant_names_is_found_in_the_file_of_the_tenant),
         cmocka_unit_test(a_key_without_effect_and_a_changed_name_are_noted_once),
         cmocka_unit_test(keys_of_other_programs_are_checked),
     };
