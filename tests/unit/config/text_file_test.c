@@ -266,7 +266,8 @@ static void keys_of_other_programs_are_checked(void **state)
         {"\"a\":{\"url\":\"http://h\",\"authorizationToken\":7}", "/mcpServers/a/authorizationToken: must be a token"},
         {"\"a\":{\"url\":\"http://h\",\"auth\":{},\"authorizationToken\":\"x\"}",
          "/mcpServers/a/authorizationToken: the same as \"auth\", which is given too"},
-        {"\"a\":{\"url\":\"http://h\",\"transport\":\"pigeon\"}", "/mcpServers/a/type: must be one of"},
+        {"\"a\":{\"url\":\"http://h\",\"transport\":\"pigeon\"}",
+         "p.json:1:38: /mcpServers/a/transport: must be one of"},
         {"\"a\":{\"command\":\"x\",\"timeout\":30000}", "/mcpServers/a/timeout: 30000 would be seconds; for "
                                                         "milliseconds write \"30000ms\" or 30, for seconds \"30000s\""},
         {"\"a b\":{\"command\":\"x\"},\"a_b\":{\"command\":\"x\"}",
@@ -284,6 +285,24 @@ static void keys_of_other_programs_are_checked(void **state)
         assert_int_equal(problems.count, 1);
         buf_release(&text);
     }
+}
+
+static void problems_are_at_the_keys_that_the_file_has(void **state)
+{
+    (void)state;
+    assert_null(load("{\"servers\":{\n"
+                     "\"My Server\":{\"command\":\"x\",\"comand\":1},\n"
+                     "\"a\":{\"uri\":\"ftp://x\"}, \"b!\":{\"command\":\"x\",\"enabled\":3},\n"
+                     "\"c\":{\"url\":\"http://h\",\"transport\":\"pigeon\"}\n"
+                     "},\"tenants\":{\"t\":{\"mcpServers\":{\"d d\":{\"command\":\"x\",\"envFile\":1}}}}}"));
+    assert_string_equal(buf_text(&problems.lines),
+                        "p.json:2:28: /servers/My Server/comand: unknown key; did you mean \"command\"?\n"
+                        "p.json:3:6: /servers/a/uri: must be an absolute http:// or https:// URL; put a user and "
+                        "password into \"headers\", as Authorization\n"
+                        "p.json:3:44: /servers/b!/enabled: must be true or false\n"
+                        "p.json:4:23: /servers/c/transport: must be one of \"auto\", \"stdio\", \"http\", "
+                        "\"streamable-http\", \"sse\"\n"
+                        "p.json:5:54: /tenants/t/mcpServers/d d/envFile: must be a string\n");
 }
 
 static int enter(void **state) { return make_directory(state) == 0 && chdir(directory) == 0 ? 0 : -1; }
@@ -309,6 +328,7 @@ int main(void)
         cmocka_unit_test(a_file_that_a_server_of_a_tenant_names_is_found_in_the_file_of_the_tenant),
         cmocka_unit_test(a_key_without_effect_and_a_changed_name_are_noted_once),
         cmocka_unit_test(keys_of_other_programs_are_checked),
+        cmocka_unit_test(problems_are_at_the_keys_that_the_file_has),
     };
     return cmocka_run_group_tests(tests, enter, leave);
 }
