@@ -218,6 +218,19 @@ static void variables_of_a_file_are_added_to_the_environment(void **state)
     assert_contains(buf_text(&problems.lines), "/mcpServers/a/env_file: x.env: No such file");
 }
 
+static void a_hundred_problems_are_reported(void **state)
+{
+    (void)state;
+    struct buf text = {0};
+    for (int i = 0; i < 150; i++)
+        buf_printf(&text, "%s\"unknown%d\":1", i ? ",\n" : "{\"mcpServers\":7,", i);
+    buf_put_char(&text, '}');
+    assert_null(load(buf_text(&text)));
+    assert_int_equal(problems.count, 100);
+    assert_contains(buf_text(&problems.lines), "p.json:100:1: /unknown99: unknown key");
+    buf_release(&text);
+}
+
 static void comments_that_do_not_end_take_no_time(void **state)
 {
     (void)state;
@@ -338,6 +351,7 @@ int main(void)
         cmocka_unit_test(a_token_for_a_server_may_have_its_scheme),
         cmocka_unit_test(the_environment_of_a_server_takes_numbers_and_the_form_of_editors),
         cmocka_unit_test(variables_of_a_file_are_added_to_the_environment),
+        cmocka_unit_test(a_hundred_problems_are_reported),
         cmocka_unit_test(comments_that_do_not_end_take_no_time),
         cmocka_unit_test(a_problem_with_lines_in_it_is_one_problem),
         cmocka_unit_test(a_file_that_a_server_of_a_tenant_names_is_found_in_the_file_of_the_tenant),
