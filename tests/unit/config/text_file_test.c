@@ -189,9 +189,10 @@ static void the_environment_of_a_server_takes_numbers_and_the_form_of_editors(vo
 static void variables_of_a_file_are_added_to_the_environment(void **state)
 {
     (void)state;
-    write_file("x.env",
-               "# comment\n\nexport A=1\nB = two words # comment\nC='$x # \"\\n'\nD=\"a\\nb\\\"\" # c\r\nE=\nF=a#b\n"
-               "G=from file\nH=\"${UNIT_A}\"");
+    write_file(
+        "x.env",
+        "# comment\n\nexport A=0\nA=1\nB = two words # comment\nC='$x # \"\\n'\nD=\"a\\nb\\\"\" # c\r\nE=\nF=a#b\n"
+        "G=from file\nH=\"${UNIT_A}\"");
     struct config *config =
         load("{\"mcpServers\":{\"a\":{\"command\":\"x\",\"envFile\":\"x.env\",\"env\":{\"G\":\"given\"}}}}");
     if (!config)
