@@ -156,4 +156,12 @@ describe('results that are not text', () => {
         const { status, stderr } = await run(['call', 'mirror', 'reply', JSON.stringify({ raw }), ...at, '--save', directory.path]);
         assert.deepEqual([status, stderr], [UNAVAILABLE, 'postern: the server sent data that is not base64\n']);
     });
+    test('--save writes the image after data that is not base64', async () => {
+        const folder = temporaryDirectory();
+        const raw = JSON.stringify({ content: [{ ...image, data: '***' }, image] });
+        const { status, stderr } = await run(['call', 'mirror', 'reply', JSON.stringify({ raw }), ...at, '--save', folder.path]);
+        assert.deepEqual([status, stderr], [UNAVAILABLE, `postern: saved ${folder.path}/content-1.png\npostern: the server sent data that is not base64\n`]);
+        assert.deepEqual(readFileSync(join(folder.path, 'content-1.png')), PNG);
+        folder.remove();
+    });
 });
