@@ -63,7 +63,10 @@ struct option_unset {
     size_t uses;
 };
 
-// Problems of a file, in the form of err.detail.
+#define OPTION_PROBLEMS_MAX 100
+
+// Problems of a file, in the form of err.detail. Parsing ends at the largest number of them, because finding the position of each
+// walks the whole file.
 struct option_problems {
     struct buf lines;
     size_t count;

@@ -12,17 +12,22 @@ static void blank(char *at, const char *end)
             *at = ' ';
 }
 
-// The end of a comment, or NULL: no comment begins here.
+static bool begins_comment(const char *at, const char *end)
+{
+    return end - at >= 2 && at[0] == '/' && (at[1] == '/' || at[1] == '*');
+}
+
+// The first character after a comment, or NULL: the comment does not end.
 static char *comment_end(char *at, char *end)
 {
-    if (end - at < 2 || at[0] != '/')
-        return NULL;
     if (at[1] == '/') {
         char *line = memchr(at, '\n', (size_t)(end - at));
         return line ? line : end;
     }
-    char *close = at[1] == '*' ? memmem(at + 2, (size_t)(end - at - 2), "*/", 2) : NULL;
-    return close ? close + 2 : NULL;
+    for (at += 2; (at = memchr(at, '*', (size_t)(end - at))); at++)
+        if (at + 1 < end && at[1] == '/')
+            return at + 2;
+    return NULL;
 }
 
 static char *string_end(char *at, const char *end)
@@ -40,7 +45,9 @@ static void strip(struct buf *text)
     if (text->len >= 3 && memcmp(at, "\xEF\xBB\xBF", 3) == 0)
         blank(at, at + 3);
     while (at < end) {
-        if ((after = comment_end(at, end))) {
+        if (begins_comment(at, end)) {
+            if (!(after = comment_end(at, end)))
+                return;  // jansson refuses the text there
             blank(at, after);
             at = after;
             continue;

@@ -105,7 +105,7 @@ static bool note_unset(const char *name, struct option_unset *unset)
 
 bool option_note_problem(const struct option_place *place, struct err *err)
 {
-    if (!place->problems)
+    if (!place->problems || place->problems->count >= OPTION_PROBLEMS_MAX)
         return false;
     for (char *c = err->detail; err->code && *c; c++)  // a key may contain anything, and a problem is one line
         if ((unsigned char)*c < ' ')

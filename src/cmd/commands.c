@@ -84,11 +84,11 @@ static const char *given_config(int argc, char **argv)
 }
 
 // `postern SERVER TOOL …` is short for `postern call SERVER TOOL …`, unless a command has the name of the server.
-static bool is_server(const char *name, int argc, char **argv)
+// `err` is why the configuration, whose servers would be known, cannot be read.
+static bool is_server(const char *name, int argc, char **argv, struct err *err)
 {
-    struct err err;
     char *path = config_path(given_config(argc, argv));
-    struct config *config = path ? config_load_literal(path, &err) : NULL;
+    struct config *config = path ? config_load_literal(path, err) : NULL;
     bool found = false;
     for (size_t i = 0; config && !found && i <= config->tenants.count; i++)
         found = server_find(config_tenant_servers(config, i), span_of(name)) != NULL;
@@ -112,6 +112,9 @@ int commands_main(int argc, char **argv)
     const struct command *command = help_find(commands, name);
     if (command)
         return flush(run(command, argc - 2, argv + 2));
-    return is_server(name, argc - 2, argv + 2) ? flush(run(&call_command, argc - 1, argv + 1))
-                                               : help_unknown(commands, name);
+    struct err err = {0};
+    if (is_server(name, argc - 2, argv + 2, &err))
+        return flush(run(&call_command, argc - 1, argv + 1));
+    int code = help_unknown(commands, name);
+    return err.code ? fail_with(code, "no server is known either: %s", err.detail) : code;
 }

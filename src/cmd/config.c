@@ -183,7 +183,7 @@ const struct command config_command = {
     .summary = "Check or show the configuration, or print its schema",
     .details =
         "check   checks that serve would start with the file and that each server's program and key files exist;\n"
-        "        prints every error with its line and column, and each server that cannot work. It does not open a\n"
+        "        prints up to 100 errors with line and column, and each server that cannot work. It does not open a\n"
         "        port, so it can run beside a gateway\n"
         "show    prints every option with its current value; secrets are hidden\n"
         "diff    prints the changes that a reload from OLD to NEW would make; exit status 1 if NEW needs a restart\n"

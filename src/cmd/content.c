@@ -177,14 +177,17 @@ static bool save_one(struct span content, const char *folder, struct err *err)
     return ok;
 }
 
+// Data that cannot be saved does not keep the rest from it. The error is the first one.
 bool content_save(struct span result, const char *list, const char *folder, struct err *err)
 {
     struct span all, item, inner;
+    struct err later;
     bool ok = true;
     if (!scan_find(result, list, &all) || !scan_is_array(all))
         return true;
-    for (struct scan_walk walk = scan_walk(all); ok && scan_element(&walk, &item);)
-        ok =
-            save_one(scan_find(item, "role", &inner) && scan_find(item, "content", &inner) ? inner : item, folder, err);
+    for (struct scan_walk walk = scan_walk(all); scan_element(&walk, &item);) {
+        bool message = scan_find(item, "role", &inner) && scan_find(item, "content", &inner);
+        ok = save_one(message ? inner : item, folder, ok ? err : &later) && ok;
+    }
     return ok;
 }

@@ -4,6 +4,7 @@
 // callers may do (`disabledTools`, `excludeTools`) is not in it: it stays an unknown key, because ignoring it would offer more than
 // its author wanted.
 #include "aliases.h"
+#include "base/mem.h"
 #include "base/scan.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -15,7 +16,9 @@
 struct work {
     const struct option_place *place;
     struct buf unused;  // keys of clients, separated by ", "
-    const char *path;   // of the server
+    const char *path;   // of the server in the file
+    const char *now;    // its path with our keys
+    struct option_pairs *renamed;
 };
 
 struct alias {
@@ -24,6 +27,20 @@ struct alias {
     bool (*change)(const struct work *work, json_t **value, struct err *err);  // NULL: the value stays
     bool remark;                                                               // for people, so not reported
 };
+
+static char *join(const char *path, const char *key)
+{
+    struct buf joined = {0};
+    buf_printf(&joined, "%s/%s", path, key);
+    return buf_take(&joined, NULL);
+}
+
+static void note_renamed(const struct work *work, char *now, char *in_file)
+{
+    struct option_pairs *all = work->renamed;
+    all->at = mem_resize(all->at, (all->count + 1) * sizeof *all->at);
+    all->at[all->count++] = (struct option_pair){.name = now, .value = in_file};
+}
 
 static bool refuse(const struct work *work, const char *key, const char *why, struct err *err)
 {
@@ -140,8 +157,10 @@ static bool apply(struct work *work, json_t *server, const struct alias *alias, 
         json_incref(changed);
     else if (!alias->change(work, &changed, err))
         return false;
-    if (renamed)
+    if (renamed) {
         json_object_del(server, alias->theirs);
+        note_renamed(work, join(work->now, alias->ours), join(work->path, alias->theirs));
+    }
     return json_object_set_new(server, alias->ours, changed) == 0;
 }
 
@@ -226,67 +245,79 @@ static void note_name(const struct work *work, const char *name, const char *usa
     buf_printf(notes, " is called \"%s\" here, in names of tools and in policies\n", usable);
 }
 
-static bool rename_server(struct work *work, json_t *into, const char *name, json_t *server, const json_t *all,
-                          struct err *err)
+// The path of the server with our keys; NULL: its name here would be that of another server.
+static char *place_of(const struct work *work, const char *at, const char *usable, bool taken, struct err *err)
+{
+    struct buf now = {0};
+    if (taken)
+        (void)err_set(err, ERR_CONFIG, "%s: %s: callers would see this server as \"%s\", like another one; rename it",
+                      work->place->file, work->path, usable);
+    else
+        buf_printf(&now, "%s/mcpServers/%s", at, usable);
+    return taken ? NULL : buf_take(&now, NULL);
+}
+
+// Puts the server into `into` under the name that it has here.
+static bool adapt_one(struct work *work, const char *at, const char *name, json_t *server, const json_t *all,
+                      json_t *into, struct err *err)
 {
     char *usable = usable_name(name);
-    bool ok = true;
-    if (strcmp(usable, name) == 0 || !*usable) {
-        json_object_set(into, name, server);
-    } else if (json_object_get(all, usable) || json_object_get(into, usable)) {
-        struct buf why = {0};
-        buf_printf(&why, "callers would see this server as \"%s\", like another one; rename it", usable);
-        ok = err_set(err, ERR_CONFIG, "%s: %s: %s", work->place->file, work->path, buf_text(&why));
-        buf_release(&why);
-    } else {
-        json_object_set(into, usable, server);
-        note_name(work, name, usable);
+    bool same = strcmp(usable, name) == 0 || !*usable;
+    const char *mine = same ? name : usable;
+    bool taken = !same && (json_object_get(all, mine) || json_object_get(into, mine));
+    char *now = place_of(work, at, mine, taken, err);
+    work->now = now;
+    bool ok = now && (!json_is_object(server) || adapt(work, server, err));
+    if (now)
+        json_object_set(into, mine, server);
+    if (now && !same) {
+        note_name(work, name, mine);
+        note_renamed(work, mem_string(now), mem_string(work->path));
     }
+    free(now);
     free(usable);
     return ok;
 }
 
-static bool adapt_all(struct work *work, json_t *holder, const char *at, struct err *err)
+// `at` is the path of the holder, and `key` what the file calls its servers.
+static bool adapt_all(struct work *work, json_t *holder, const char *at, const char *key, struct err *err)
 {
     json_t *servers = json_object_get(holder, "mcpServers"), *server;
     const char *name;
     bool ok = true;
     if (!json_is_object(servers))
         return true;
-    json_t *renamed = json_object();
+    json_t *into = json_object();
     json_object_foreach(servers, name, server) {
         struct buf path = {0};
-        buf_printf(&path, "%s/mcpServers/%s", at, name);
+        buf_printf(&path, "%s/%s/%s", at, key, name);
         work->path = buf_text(&path);
-        bool good = !json_is_object(server) || adapt(work, server, err);
-        bool go_on = good || work->place->problems;
-        if (go_on && !rename_server(work, renamed, name, server, servers, err)) {
-            good = false;
-            go_on = option_note_problem(work->place, err);
-        }
+        bool good = adapt_one(work, at, name, server, servers, into, err);
         ok = ok && good;
         buf_release(&path);
-        if (!go_on)
+        if (!good && !option_note_problem(work->place, err))
             break;
     }
-    json_object_set_new(holder, "mcpServers", renamed);
+    json_object_set_new(holder, "mcpServers", into);
     return ok;
 }
 
-bool aliases_apply(json_t *tree, const struct option_place *place, struct err *err)
+bool aliases_apply(json_t *tree, const struct option_place *place, struct option_pairs *renamed, struct err *err)
 {
-    struct work work = {.place = place};
+    struct work work = {.place = place, .renamed = renamed};
     json_t *servers = json_object_get(tree, "servers"), *tenant;
-    const char *name;
-    if (json_is_object(servers) && !json_object_get(tree, "mcpServers")) {
-        json_object_set(tree, "mcpServers", servers);
+    const char *name, *key = "mcpServers";
+    if (json_is_object(servers) && !json_object_get(tree, key)) {
+        json_object_set(tree, key, servers);
         json_object_del(tree, "servers");
+        note_renamed(&work, mem_string("/mcpServers"), mem_string("/servers"));
+        key = "servers";
     }
-    bool ok = adapt_all(&work, tree, "", err);
+    bool ok = adapt_all(&work, tree, "", key, err);
     json_object_foreach(json_object_get(tree, "tenants"), name, tenant) {
         struct buf at = {0};
         buf_printf(&at, "/tenants/%s", name);
-        ok = (ok || place->problems) && adapt_all(&work, tenant, buf_text(&at), err) && ok;
+        ok = (ok || place->problems) && adapt_all(&work, tenant, buf_text(&at), "mcpServers", err) && ok;
         buf_release(&at);
     }
     if (work.unused.len && place->notes)

@@ -220,30 +220,41 @@ static void resolve(const struct config *config, char **path)
     *path = full;
 }
 
-static bool read_files(const struct config *config, struct option_items *items, const char *path, struct err *err)
+// A problem is at a key of a server; `at` is the file and the path of the tenant.
+static bool read_files(const struct config *config, struct option_items *items, const char *at, struct err *err)
 {
     struct server *servers = items->at;
     struct err why;
     for (size_t i = 0; i < items->count; i++) {
         resolve(config, &servers[i].env_file);
         if (servers[i].env_file && !servers[i].disabled && !env_file_read(&servers[i], &why))
-            return err_set(err, ERR_CONFIG, "%s: /mcpServers/%s/env_file: %s", path, servers[i].name, why.detail);
+            return err_set(err, ERR_CONFIG, "%s/mcpServers/%s/env_file: %s", at, servers[i].name, why.detail);
         resolve(config, &servers[i].tls.ca_file);
         servers[i].auth.ca_file = servers[i].tls.ca_file;
         if (servers[i].tls.ca_file && !servers[i].disabled && !trust_check(servers[i].tls.ca_file, &why))
-            return err_set(err, ERR_CONFIG, "%s: /mcpServers/%s/tls/ca_file: %s", path, servers[i].name, why.detail);
+            return err_set(err, ERR_CONFIG, "%s/mcpServers/%s/tls/ca_file: %s", at, servers[i].name, why.detail);
     }
     return true;
 }
 
 // Reads the files of variables that servers name, and checks that their files of authorities can be used. Whether these signed the
-// certificate of a server is known only when the gateway connects.
-static bool read_server_files(struct config *config, const char *path, struct err *err)
+// certificate of a server is known only when the gateway connects. Tenants from `first` on have files of their own.
+static bool read_server_files(struct config *config, size_t first, const char *path, const char *folder,
+                              struct err *err)
 {
     struct config_tenant *tenants = config->tenants.at;
-    bool ok = read_files(config, &config->servers, path, err);
-    for (size_t i = 0; ok && i < config->tenants.count; i++)
-        ok = read_files(config, &tenants[i].servers, path, err);
+    struct buf at = {0};
+    buf_printf(&at, "%s: ", path);
+    bool ok = read_files(config, &config->servers, buf_text(&at), err);
+    for (size_t i = 0; ok && i < config->tenants.count; i++) {
+        buf_clear(&at);
+        if (i < first)
+            buf_printf(&at, "%s: /tenants/%s", path, tenants[i].name);
+        else
+            buf_printf(&at, "%s/%s.json: ", folder, tenants[i].name);
+        ok = read_files(config, &tenants[i].servers, buf_text(&at), err);
+    }
+    buf_release(&at);
     return ok;
 }
 
@@ -282,9 +293,10 @@ static bool complete(struct config *config, const struct option_place *place, st
     beside.file = folder;
     bool ok = tenants_d_read(&config->tenants, &config_tenant_options, &beside, err) &&
               config_limits_check_tenants(config, first, NULL, folder, err) &&
-              (literal || config_servers_check_tenants(config, first, folder, place->file, err));
+              (literal || config_servers_check_tenants(config, first, folder, place->file, err)) &&
+              (literal || place->unset || read_server_files(config, first, place->file, folder, err));
     free(folder);
-    return ok && (literal || place->unset || read_server_files(config, place->file, err));
+    return ok;
 }
 
 static struct config *read_main(struct text_file *file, const struct option_place *place, struct err *err)

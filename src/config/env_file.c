@@ -56,15 +56,26 @@ static bool read_value(struct span text, struct buf *out)
     return true;
 }
 
-static bool has(const struct option_pairs *env, struct span name)
+// Adds the variable, or gives it a new value: in a file the last line of a name counts, as for a shell. The first `given` variables
+// are those of `env`, which stay.
+static void put(struct option_pairs *env, size_t given, struct span name, const char *value)
 {
-    for (size_t i = 0; i < env->count; i++)
-        if (span_is(name, env->at[i].name))
-            return true;
-    return false;
+    size_t i = 0;
+    while (i < env->count && !span_is(name, env->at[i].name))
+        i++;
+    if (i < given)
+        return;
+    if (i == env->count) {
+        env->at = mem_resize(env->at, (env->count + 1) * sizeof *env->at);
+        env->at[env->count++] = (struct option_pair){.name = mem_span(name)};
+    } else {
+        explicit_bzero(env->at[i].value, strlen(env->at[i].value));
+        free(env->at[i].value);
+    }
+    env->at[i].value = mem_string(value);
 }
 
-static bool read_line(struct option_pairs *env, struct span line)
+static bool read_line(struct option_pairs *env, size_t given, struct span line)
 {
     struct buf value = {0};
     line = trim(line);
@@ -75,10 +86,8 @@ static bool read_line(struct option_pairs *env, struct span line)
     struct span name = span_make(line.at, name_len(line)), rest = trim(span_after(line, name.len));
     bool ok = name.len && rest.len && rest.at[0] == '=' && read_value(trim(span_after(rest, 1)), &value) &&
               !memchr(buf_text(&value), '\0', value.len);
-    if (ok && !has(env, name)) {
-        env->at = mem_resize(env->at, (env->count + 1) * sizeof *env->at);
-        env->at[env->count++] = (struct option_pair){mem_span(name), mem_string(buf_text(&value))};
-    }
+    if (ok)
+        put(env, given, name, buf_text(&value));
     buf_wipe(&value);
     return ok;
 }
@@ -86,12 +95,13 @@ static bool read_line(struct option_pairs *env, struct span line)
 bool env_file_read(struct server *server, struct err *err)
 {
     struct buf text = {0};
+    size_t given = server->env.count;
     bool ok = json_read_file(server->env_file, &text, err);
     struct span left = buf_span(&text);
     for (size_t number = 1; ok && left.len; number++) {
         const char *end = memchr(left.at, '\n', left.len);
         struct span line = end ? span_make(left.at, (size_t)(end - left.at)) : left;
-        ok = read_line(&server->env, line) ||
+        ok = read_line(&server->env, given, line) ||
              err_set(err, ERR_CONFIG, "%s:%zu: not a line like NAME=VALUE", server->env_file, number);
         left = span_after(left, line.len + (end != NULL));
     }

@@ -16,7 +16,7 @@ bool text_file_read(struct text_file *file, const struct option_table *table, vo
     json_t *tree = json_file_parse(file->path, &file->text, err);
     if (!tree)
         return false;
-    bool adapted = aliases_apply(tree, &inside, err);
+    bool adapted = aliases_apply(tree, &inside, &file->renamed, err);
     bool ok =
         (adapted || option_note_problem(&inside, err)) && option_parse(table, tree, into, &inside, err) && adapted;
     json_decref(tree);
@@ -35,7 +35,7 @@ static char *key_of(const struct text_file *file, const char *problem)
 
 struct located {
     struct json_position at;  // line 0: of no key in this file
-    const char *text;         // what follows the position
+    char *text;               // what follows the position
 };
 
 static int by_position(const void *a, const void *b)
@@ -48,14 +48,31 @@ static int by_position(const void *a, const void *b)
     return strcmp(x->text, y->text);
 }
 
+// The longest path that leads to the key and is another one in the file, or NULL.
+static const struct option_pair *find_renamed(const struct text_file *file, const char *key)
+{
+    const struct option_pair *best = NULL;
+    for (size_t i = 0; i < file->renamed.count; i++) {
+        const struct option_pair *one = &file->renamed.at[i];
+        size_t len = strlen(one->name);
+        bool leads = strncmp(key, one->name, len) == 0 && (key[len] == '/' || !key[len]);
+        if (leads && (!best || len > strlen(best->name)))
+            best = one;
+    }
+    return best;
+}
+
 static struct located locate(const struct text_file *file, const char *problem)
 {
-    struct located located = {.text = problem};
     char *key = key_of(file, problem);
-    if (key) {
-        located.at = json_file_position(buf_span(&file->text), key);
-        located.text += strlen(file->path);
-    }
+    if (!key)
+        return (struct located){.text = mem_string(problem)};
+    struct buf path = {0}, text = {0};
+    const struct option_pair *renamed = find_renamed(file, key);
+    buf_printf(&path, "%s%s", renamed ? renamed->value : "", renamed ? key + strlen(renamed->name) : key);
+    buf_printf(&text, ": %s%s", buf_text(&path), problem + strlen(file->path) + 2 + strlen(key));
+    struct located located = {json_file_position(buf_span(&file->text), buf_text(&path)), buf_take(&text, NULL)};
+    buf_release(&path);
     free(key);
     return located;
 }
@@ -76,18 +93,24 @@ static void put_all(const struct text_file *file, struct located *all, size_t co
 
 void text_file_close(struct text_file *file, struct option_problems *all, struct err *err)
 {
-    struct located *located = mem_alloc((file->problems.count + 1) * sizeof *located);
-    size_t count = 0;
-    if (err->code)
-        buf_printf(&file->problems.lines, "%s\n", err->detail);
     if (!all->code && err->code != ERR_CONFIG)
         all->code = err->code;
+    (void)option_note_problem(&(struct option_place){.problems = &file->problems}, err);
     *err = (struct err){0};
+    struct located *located = mem_alloc((file->problems.count + 1) * sizeof *located);
+    size_t count = 0;
     for (char *line = buf_text(&file->problems.lines), *end; (end = strchr(line, '\n')); line = end + 1) {
         *end = '\0';
         located[count++] = locate(file, line);
     }
     put_all(file, located, count, all);
+    for (size_t i = 0; i < count; i++)
+        free(located[i].text);
+    for (size_t i = 0; i < file->renamed.count; i++) {
+        free(file->renamed.at[i].name);
+        free(file->renamed.at[i].value);
+    }
+    free(file->renamed.at);
     free(located);
     buf_release(&file->problems.lines);
     buf_wipe(&file->text);

@@ -94,7 +94,14 @@ describe('the short form of call', () => {
     test('a name that is neither is an unknown command', async () => {
         const { status, stderr } = await run(['dmo', 'echo', ...at]);
         assert.equal(status, USAGE);
-        assert.match(stderr, /^postern: unknown command 'dmo'/);
+        assert.match(stderr, /^postern: unknown command 'dmo'.*\n$/);
+    });
+    test('a name with an invalid configuration is unknown, with the reason', async () => {
+        const invalid = join(directory.path, 'invalid.json');
+        writeFileSync(invalid, '{"mcpServers": {"demo": {"command": 7}}}');
+        const { status, stderr } = await run(['demo', 'echo', '--config', invalid]);
+        assert.equal(status, USAGE);
+        assert.match(stderr, /^postern: unknown command 'demo'.*\npostern: no server is known either: .*invalid\.json:1:26: \/mcpServers\/demo\/command: must be a string\n$/);
     });
 });
 
@@ -155,5 +162,13 @@ describe('results that are not text', () => {
         const raw = JSON.stringify({ content: [{ ...image, data: '***' }] });
         const { status, stderr } = await run(['call', 'mirror', 'reply', JSON.stringify({ raw }), ...at, '--save', directory.path]);
         assert.deepEqual([status, stderr], [UNAVAILABLE, 'postern: the server sent data that is not base64\n']);
+    });
+    test('--save writes the image after data that is not base64', async () => {
+        const folder = temporaryDirectory();
+        const raw = JSON.stringify({ content: [{ ...image, data: '***' }, image] });
+        const { status, stderr } = await run(['call', 'mirror', 'reply', JSON.stringify({ raw }), ...at, '--save', folder.path]);
+        assert.deepEqual([status, stderr], [UNAVAILABLE, `postern: saved ${folder.path}/content-1.png\npostern: the server sent data that is not base64\n`]);
+        assert.deepEqual(readFileSync(join(folder.path, 'content-1.png')), PNG);
+        folder.remove();
     });
 });

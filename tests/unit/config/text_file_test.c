@@ -2,6 +2,8 @@
 #include "base/json_file.h"
 #include "config/config.h"
 #include "folder.h"
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct option_problems problems;
@@ -187,9 +189,10 @@ static void the_environment_of_a_server_takes_numbers_and_the_form_of_editors(vo
 static void variables_of_a_file_are_added_to_the_environment(void **state)
 {
     (void)state;
-    write_file("x.env",
-               "# comment\n\nexport A=1\nB = two words # comment\nC='$x # \"\\n'\nD=\"a\\nb\\\"\" # c\r\nE=\nF=a#b\n"
-               "G=from file\nH=\"${UNIT_A}\"");
+    write_file(
+        "x.env",
+        "# comment\n\nexport A=0\nA=1\nB = two words # comment\nC='$x # \"\\n'\nD=\"a\\nb\\\"\" # c\r\nE=\nF=a#b\n"
+        "G=from file\nH=\"${UNIT_A}\"");
     struct config *config =
         load("{\"mcpServers\":{\"a\":{\"command\":\"x\",\"envFile\":\"x.env\",\"env\":{\"G\":\"given\"}}}}");
     if (!config)
@@ -214,6 +217,56 @@ static void variables_of_a_file_are_added_to_the_environment(void **state)
     unlink("x.env");
     assert_null(load("{\"mcpServers\":{\"a\":{\"command\":\"x\",\"env_file\":\"x.env\"}}}"));
     assert_contains(buf_text(&problems.lines), "/mcpServers/a/env_file: x.env: No such file");
+}
+
+static void a_hundred_problems_are_reported(void **state)
+{
+    (void)state;
+    struct buf text = {0};
+    for (int i = 0; i < 150; i++)
+        buf_printf(&text, "%s\"unknown%d\":1", i ? ",\n" : "{\"mcpServers\":7,", i);
+    buf_put_char(&text, '}');
+    assert_null(load(buf_text(&text)));
+    assert_int_equal(problems.count, 100);
+    assert_contains(buf_text(&problems.lines), "p.json:100:1: /unknown99: unknown key");
+    buf_release(&text);
+}
+
+static void comments_that_do_not_end_take_no_time(void **state)
+{
+    (void)state;
+    struct buf text = {0};
+    for (int i = 0; i < 500000; i++)
+        buf_put_text(&text, i ? "/* " : "{");
+    time_t before = time(NULL);
+    assert_null(load(buf_text(&text)));
+    assert_true(time(NULL) - before < 5);
+    assert_contains(buf_text(&problems.lines), "p.json:1:");
+    buf_release(&text);
+}
+
+static void a_problem_with_lines_in_it_is_one_problem(void **state)
+{
+    (void)state;
+    assert_null(load("{\"mcpServers\":{\"a\":{\"command\":\"x\",\"env_file\":\"a\\nb\\n\\nc\\nd\"}}}"));
+    assert_string_equal(buf_text(&problems.lines),
+                        "p.json:1:35: /mcpServers/a/env_file: a b  c d: No such file or directory\n");
+    assert_int_equal(problems.count, 1);
+}
+
+static void a_file_that_a_server_of_a_tenant_names_is_found_in_the_file_of_the_tenant(void **state)
+{
+    (void)state;
+    assert_null(load("{\"mcpServers\":{},\n\"tenants\":{\"t\":{\"mcpServers\":{\n"
+                     "\"a\":{\"command\":\"x\",\"env_file\":\"no.env\"}}}}}"));
+    assert_string_equal(buf_text(&problems.lines),
+                        "p.json:3:20: /tenants/t/mcpServers/a/env_file: no.env: No such file or directory\n");
+    assert_int_equal(mkdir("tenants.d", 0700), 0);
+    write_file("tenants.d/u.json", "{\"mcpServers\":{\"a\":{\"url\":\"https://h\",\"tls\":{\"ca_file\":\"no.pem\"}}}}");
+    assert_null(load("{}"));
+    assert_contains(buf_text(&problems.lines), "tenants.d/u.json: /mcpServers/a/tls/ca_file: no.pem: ");
+    unlink("tenants.d/u.json");
+    rmdir("tenants.d");
 }
 
 static void a_key_without_effect_and_a_changed_name_are_noted_once(void **state)
@@ -241,7 +294,8 @@ static void keys_of_other_programs_are_checked(void **state)
         {"\"a\":{\"url\":\"http://h\",\"authorizationToken\":7}", "/mcpServers/a/authorizationToken: must be a token"},
         {"\"a\":{\"url\":\"http://h\",\"auth\":{},\"authorizationToken\":\"x\"}",
          "/mcpServers/a/authorizationToken: the same as \"auth\", which is given too"},
-        {"\"a\":{\"url\":\"http://h\",\"transport\":\"pigeon\"}", "/mcpServers/a/type: must be one of"},
+        {"\"a\":{\"url\":\"http://h\",\"transport\":\"pigeon\"}",
+         "p.json:1:38: /mcpServers/a/transport: must be one of"},
         {"\"a\":{\"command\":\"x\",\"timeout\":30000}", "/mcpServers/a/timeout: 30000 would be seconds; for "
                                                         "milliseconds write \"30000ms\" or 30, for seconds \"30000s\""},
         {"\"a b\":{\"command\":\"x\"},\"a_b\":{\"command\":\"x\"}",
@@ -259,6 +313,24 @@ static void keys_of_other_programs_are_checked(void **state)
         assert_int_equal(problems.count, 1);
         buf_release(&text);
     }
+}
+
+static void problems_are_at_the_keys_that_the_file_has(void **state)
+{
+    (void)state;
+    assert_null(load("{\"servers\":{\n"
+                     "\"My Server\":{\"command\":\"x\",\"comand\":1},\n"
+                     "\"a\":{\"uri\":\"ftp://x\"}, \"b!\":{\"command\":\"x\",\"enabled\":3},\n"
+                     "\"c\":{\"url\":\"http://h\",\"transport\":\"pigeon\"}\n"
+                     "},\"tenants\":{\"t\":{\"mcpServers\":{\"d d\":{\"command\":\"x\",\"envFile\":1}}}}}"));
+    assert_string_equal(buf_text(&problems.lines),
+                        "p.json:2:28: /servers/My Server/comand: unknown key; did you mean \"command\"?\n"
+                        "p.json:3:6: /servers/a/uri: must be an absolute http:// or https:// URL; put a user and "
+                        "password into \"headers\", as Authorization\n"
+                        "p.json:3:44: /servers/b!/enabled: must be true or false\n"
+                        "p.json:4:23: /servers/c/transport: must be one of \"auto\", \"stdio\", \"http\", "
+                        "\"streamable-http\", \"sse\"\n"
+                        "p.json:5:54: /tenants/t/mcpServers/d d/envFile: must be a string\n");
 }
 
 static int enter(void **state) { return make_directory(state) == 0 && chdir(directory) == 0 ? 0 : -1; }
@@ -280,8 +352,13 @@ int main(void)
         cmocka_unit_test(a_token_for_a_server_may_have_its_scheme),
         cmocka_unit_test(the_environment_of_a_server_takes_numbers_and_the_form_of_editors),
         cmocka_unit_test(variables_of_a_file_are_added_to_the_environment),
+        cmocka_unit_test(a_hundred_problems_are_reported),
+        cmocka_unit_test(comments_that_do_not_end_take_no_time),
+        cmocka_unit_test(a_problem_with_lines_in_it_is_one_problem),
+        cmocka_unit_test(a_file_that_a_server_of_a_tenant_names_is_found_in_the_file_of_the_tenant),
         cmocka_unit_test(a_key_without_effect_and_a_changed_name_are_noted_once),
         cmocka_unit_test(keys_of_other_programs_are_checked),
+        cmocka_unit_test(problems_are_at_the_keys_that_the_file_has),
     };
     return cmocka_run_group_tests(tests, enter, leave);
 }
