@@ -1,8 +1,7 @@
 // Owns the keys that other programs use for a server, as one table.
 //
-// The table is applied to the tree before its rows are parsed, so that no other code knows these keys. A key that would limit what
-// callers may do (`disabledTools`, `excludeTools`) is not in it: it stays an unknown key, because ignoring it would offer more than
-// its author wanted.
+// The table is applied to the tree before its rows are parsed, so that no other code knows these keys. A key that would hide tools
+// is refused, because ignoring it would offer more than its author wanted.
 #include "aliases.h"
 #include "base/mem.h"
 #include "base/scan.h"
@@ -18,6 +17,7 @@ struct work {
     struct buf unused;  // keys of clients, separated by ", "
     const char *path;   // of the server in the file
     const char *now;    // its path with our keys
+    const char *key;    // that is being changed, in the file
     struct option_pairs *renamed;
 };
 
@@ -52,9 +52,15 @@ static bool refuse(const struct work *work, const char *key, const char *why, st
 static bool negate(const struct work *work, json_t **value, struct err *err)
 {
     if (!json_is_boolean(*value))
-        return refuse(work, "enabled", "must be true or false", err);
+        return refuse(work, work->key, "must be true or false", err);
     *value = json_boolean(!json_is_true(*value));
     return true;
+}
+
+static bool refuse_hiding(const struct work *work, json_t **value, struct err *err)
+{
+    (void)value;
+    return refuse(work, work->key, "hides tools at a client; here, select them in /profiles or in the policy", err);
 }
 
 static bool same_word(const char *a, const char *b)
@@ -91,7 +97,7 @@ static bool take_token(const struct work *work, json_t **value, struct err *err)
 {
     const char *token = json_string_value(*value);
     if (!token || !*token)
-        return refuse(work, "authorizationToken", "must be a token, with or without \"Bearer \" before it", err);
+        return refuse(work, work->key, "must be a token, with or without \"Bearer \" before it", err);
     if (strncasecmp(token, "Bearer ", 7) == 0)
         token += 7;
     *value = json_pack("{s:s,s:s}", "mode", "static", "token", token);
@@ -108,6 +114,10 @@ static const struct alias aliases[] = {
     {"httpUrl", "url", NULL, false},
     {"envFile", "env_file", NULL, false},
     {"authorizationToken", "auth", take_token, false},
+    {"disabledTools", NULL, refuse_hiding, false},
+    {"enabledTools", NULL, refuse_hiding, false},
+    {"excludeTools", NULL, refuse_hiding, false},
+    {"includeTools", NULL, refuse_hiding, false},
     {"description", NULL, NULL, true},
     {"notes", NULL, NULL, true},
     {"source", NULL, NULL, true},
@@ -140,7 +150,10 @@ static bool apply(struct work *work, json_t *server, const struct alias *alias, 
     if (!value)
         return true;
     bool renamed = !alias->ours || strcmp(alias->theirs, alias->ours) != 0;
+    work->key = alias->theirs;
     if (!alias->ours) {
+        if (alias->change && !alias->change(work, &value, err))
+            return false;
         if (!alias->remark)
             note_unused(work, alias->theirs);
         return json_object_del(server, alias->theirs) == 0;
@@ -148,7 +161,7 @@ static bool apply(struct work *work, json_t *server, const struct alias *alias, 
     if (renamed && json_object_get(server, alias->ours)) {
         struct buf why = {0};
         buf_printf(&why, "the same as \"%s\", which is given too; remove one of them", alias->ours);
-        (void)refuse(work, alias->theirs, buf_text(&why), err);
+        (void)refuse(work, work->key, buf_text(&why), err);
         buf_release(&why);
         return false;
     }

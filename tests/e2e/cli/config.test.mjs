@@ -88,7 +88,7 @@ const mistakes = {
     'a relative url': [{ mcpServers: { a: { url: '/mcp' } } }, ' /mcpServers/a/url: must be an absolute http:// or https:// URL'],
     'a name that would be the same as another one': [{ mcpServers: { 'a b': demo, a_b: demo } }, ' /mcpServers/a b: ', 'callers would see this server as "a_b"'],
     'milliseconds as a timeout': [server({ timeout: 30000 }), ' /mcpServers/a/timeout: 30000 would be seconds', '"30000ms" or 30'],
-    'hidden tools of a client': [server({ disabledTools: ['x'] }), ' /mcpServers/a/disabledTools: unknown key'],
+    'hidden tools of a client': [server({ disabledTools: ['x'] }), ' /mcpServers/a/disabledTools: hides tools at a client', '/profiles'],
     'an empty name': [{ mcpServers: { '': demo } }, ' /mcpServers/: ', '1 to 48'],
     'a bad prefix': [server({ prefix: 'a/b' }), ' /mcpServers/a/prefix: ', 'letters, digits'],
     'a repeated prefix': [{ mcpServers: { a: demo, b: { ...demo, prefix: 'a' } } }, ' /mcpServers/b/prefix: "a" is used by "a" already'],

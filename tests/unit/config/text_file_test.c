@@ -301,7 +301,8 @@ static void keys_of_other_programs_are_checked(void **state)
         {"\"a b\":{\"command\":\"x\"},\"a_b\":{\"command\":\"x\"}",
          "/mcpServers/a b: callers would see this server as \"a_b\", like another one; rename it"},
         {"\"a b\":{\"command\":\"x\"},\"a!b\":{\"command\":\"x\"}", "/mcpServers/a!b: callers would see"},
-        {"\"a\":{\"command\":\"x\",\"disabledTools\":[\"rm\"]}", "/mcpServers/a/disabledTools: unknown key"},
+        {"\"a\":{\"command\":\"x\",\"disabledTools\":[\"rm\"]}",
+         "/mcpServers/a/disabledTools: hides tools at a client; here, select them in /profiles or in the policy"},
         {"\"a\":{\"command\":\"x\",\"b\\n\\tc\":1}", "p.json:1:16: /mcpServers/a/b  c: unknown key\n"},
         {"\"a\":{\"url\":\"http://h\",\"inherit_env\":[\"X\"]}", "/mcpServers/a/inherit_env: applies only to"},
     };
