@@ -35,11 +35,12 @@ static char *join(const char *path, const char *key)
     return buf_take(&joined, NULL);
 }
 
-static void note_renamed(const struct work *work, char *now, char *in_file)
+// The name of the pair is the path with our keys, its value the path in the file.
+static void note_renamed(const struct work *work, struct option_pair paths)
 {
     struct option_pairs *all = work->renamed;
     all->at = mem_resize(all->at, (all->count + 1) * sizeof *all->at);
-    all->at[all->count++] = (struct option_pair){.name = now, .value = in_file};
+    all->at[all->count++] = paths;
 }
 
 static bool refuse(const struct work *work, const char *key, const char *why, struct err *err)
@@ -172,7 +173,7 @@ static bool apply(struct work *work, json_t *server, const struct alias *alias, 
         return false;
     if (renamed) {
         json_object_del(server, alias->theirs);
-        note_renamed(work, join(work->now, alias->ours), join(work->path, alias->theirs));
+        note_renamed(work, (struct option_pair){join(work->now, alias->ours), join(work->path, alias->theirs)});
     }
     return json_object_set_new(server, alias->ours, changed) == 0;
 }
@@ -285,7 +286,7 @@ static bool adapt_one(struct work *work, const char *at, const char *name, json_
         json_object_set(into, mine, server);
     if (now && !same) {
         note_name(work, name, mine);
-        note_renamed(work, mem_string(now), mem_string(work->path));
+        note_renamed(work, (struct option_pair){mem_string(now), mem_string(work->path)});
     }
     free(now);
     free(usable);
@@ -323,7 +324,7 @@ bool aliases_apply(json_t *tree, const struct option_place *place, struct option
     if (json_is_object(servers) && !json_object_get(tree, key)) {
         json_object_set(tree, key, servers);
         json_object_del(tree, "servers");
-        note_renamed(&work, mem_string("/mcpServers"), mem_string("/servers"));
+        note_renamed(&work, (struct option_pair){mem_string("/mcpServers"), mem_string("/servers")});
         key = "servers";
     }
     bool ok = adapt_all(&work, tree, "", key, err);
