@@ -1,34 +1,21 @@
 // Owns showing and saving the content of results.
 #include "content.h"
-#include "base/mem.h"
 #include "base/scan.h"
 #include "base/secret.h"
 #include "cmd/base/output.h"
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define NAMES_MAX 1000  // of files of one kind in a folder
-
-static char *text_of(struct span item, const char *key)
-{
-    struct span raw;
-    struct buf text = {0};
-    if (scan_find(item, key, &raw) && scan_is_string(raw))
-        scan_decode(raw, &text);
-    output_tame(text.at, text.len, "\n\t");
-    return buf_take(&text, NULL);
-}
 
 static void print_text(struct span item, const char *key)
 {
     struct span raw;
     if (!scan_find(item, key, &raw) || !scan_is_string(raw))
         return;
-    char *text = text_of(item, key);
+    char *text = output_text_of(item, key);
     puts(text);
     free(text);
 }
@@ -52,7 +39,7 @@ static size_t size_of(struct span raw)
 
 static void print_data(struct span content, struct span holder, struct span data)
 {
-    char *type = text_of(content, "type"), *mime = text_of(holder, "mimeType");
+    char *type = output_text_of(content, "type"), *mime = output_text_of(holder, "mimeType");
     size_t bytes = size_of(data);
     printf("[%s: %s, ", strcmp(type, "resource") == 0 || !*type ? "data" : type, *mime ? mime : "unknown type");
     if (bytes < 1000)
@@ -74,7 +61,7 @@ static void print_one(struct span content)
     } else if (scan_find(content, "resource", &inner)) {
         print_text(inner, scan_find(inner, "text", &type) ? "text" : "uri");
     } else if (scan_find(content, "type", &type)) {
-        char *name = text_of(content, "type");
+        char *name = output_text_of(content, "type");
         printf("[%s]\n", name);
         free(name);
         print_text(content, "uri");
@@ -96,7 +83,7 @@ void content_print(struct span result, const char *list)
             print_one(item);
             continue;
         }
-        char *role = text_of(item, "role");
+        char *role = output_text_of(item, "role");
         printf("%s: ", role);
         free(role);
         if (scan_find(item, "content", &inner))
@@ -109,7 +96,7 @@ void content_print(struct span result, const char *list)
 // The end of a file's name: the letters and digits of the subtype, so that a server cannot choose a path.
 static void put_suffix(struct span holder, struct buf *out)
 {
-    char *mime = text_of(holder, "mimeType"), *subtype = strchr(mime, '/');
+    char *mime = output_text_of(holder, "mimeType"), *subtype = strchr(mime, '/');
     size_t before = out->len;
     buf_put_char(out, '.');
     for (const char *c = subtype ? subtype + 1 : ""; isalnum((unsigned char)*c) && out->len < before + 16; c++)
@@ -133,29 +120,17 @@ static bool decode(struct span raw, struct buf *out)
 }
 
 // A new file with the next free number in its name.
-static int create(const char *folder, struct span holder, struct buf *path)
+static FILE *create(const char *folder, struct span holder, struct buf *path)
 {
-    int fd = -1;
-    for (int i = 1; fd < 0 && i <= NAMES_MAX; i++) {
+    FILE *file = NULL;
+    errno = EEXIST;
+    for (int i = 1; !file && errno == EEXIST && i <= NAMES_MAX; i++) {
         buf_clear(path);
         buf_printf(path, "%s/content-%d", folder, i);
         put_suffix(holder, path);
-        fd = open(buf_text(path), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (fd < 0 && errno != EEXIST)
-            break;
+        file = fopen(buf_text(path), "wbxe");
     }
-    return fd;
-}
-
-static bool write_all(int fd, struct span bytes)
-{
-    while (bytes.len) {
-        ssize_t put = write(fd, bytes.at, bytes.len);
-        if (put < 0)
-            return false;
-        bytes = span_after(bytes, (size_t)put);
-    }
-    return true;
+    return file;
 }
 
 static bool save_one(struct span content, const char *folder, struct err *err)
@@ -165,10 +140,11 @@ static bool save_one(struct span content, const char *folder, struct err *err)
     if (!find_data(content, &data, &holder))
         return true;
     bool ok = decode(data, &bytes) || err_set(err, ERR_UPSTREAM_INVALID, "the server sent data that is not base64");
-    int fd = ok ? create(folder, holder, &path) : -1;
-    if (ok && (fd < 0 || !write_all(fd, buf_span(&bytes))))
-        ok = err_set(err, ERR_SYSTEM, "--save: %s: %s", buf_text(&path), strerror(errno));
-    if (fd >= 0 && close(fd) != 0 && ok)
+    FILE *file = ok ? create(folder, holder, &path) : NULL;
+    bool written = file && fwrite(buf_text(&bytes), 1, bytes.len, file) == bytes.len;
+    if (file && fclose(file) != 0)
+        written = false;
+    if (ok && !written)
         ok = err_set(err, ERR_SYSTEM, "--save: %s: %s", buf_text(&path), strerror(errno));
     if (ok)
         fprintf(stderr, "postern: saved %s\n", buf_text(&path));

@@ -17,15 +17,6 @@ struct showing {
     struct buf name;  // of the argument
 };
 
-static char *text_of(struct span object, const char *key)
-{
-    struct span raw;
-    struct buf text = {0};
-    if (scan_find(object, key, &raw) && scan_is_string(raw))
-        scan_decode(raw, &text);
-    return buf_take(&text, NULL);
-}
-
 static void put_words(struct span array, const char *between, struct buf *out)
 {
     struct span one;
@@ -74,7 +65,7 @@ static void put_row(struct showing *showing, struct span schema, bool required)
 {
     struct buf type = {0}, use = {0};
     struct span fallback;
-    char *description = text_of(schema, "description");
+    char *description = output_text_of(schema, "description");
     put_type(schema, DEPTH_MAX, &type);
     if (scan_find(schema, "default", &fallback))
         buf_printf(&use, "default %.*s", (int)(fallback.len > 40 ? 40 : fallback.len), fallback.at);
@@ -110,7 +101,7 @@ static void show(struct span tool)
     static const char *const titles[] = {"ARGUMENT", "TYPE", "USE", "DESCRIPTION", NULL};
     struct showing showing = {.table.titles = titles};
     struct span schema;
-    char *name = text_of(tool, "name"), *description = text_of(tool, "description");
+    char *name = output_text_of(tool, "name"), *description = output_text_of(tool, "description");
     output_tame(name, strlen(name), "");
     output_tame(description, strlen(description), "\n\t");
     printf("%s%s%s\n\n", name, *description ? "\n\n" : "", description);

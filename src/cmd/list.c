@@ -13,20 +13,11 @@
 #include <string.h>
 #include <strings.h>
 
-static char *text_of(struct span item, const char *key)
-{
-    struct span raw;
-    struct buf text = {0};
-    if (scan_find(item, key, &raw) && scan_is_string(raw))
-        scan_decode(raw, &text);
-    return buf_take(&text, NULL);
-}
-
 static bool matches(const struct flags *flags, const struct source_item *item)
 {
     if (!flags->search)
         return true;
-    char *description = text_of(item->json, "description"), *name = mem_span(item->name);
+    char *description = output_text_of(item->json, "description"), *name = mem_span(item->name);
     bool found = strcasestr(name, flags->search) || strcasestr(description, flags->search);
     free(description);
     free(name);
@@ -47,7 +38,7 @@ static void put_json(struct buf *out, const char *tenant, const char *server, co
 // `tenant` is NULL if there is only one tenant.
 static void put_row(struct table *table, const char *tenant, const char *server, const struct source_item *item)
 {
-    char *name = mem_span(item->name), *description = text_of(item->json, "description");
+    char *name = mem_span(item->name), *description = output_text_of(item->json, "description");
     const char *const cells[] = {tenant, server, name, description, NULL};
     table_add(table, tenant ? cells : cells + 1);
     free(name);

@@ -331,7 +331,7 @@ bool aliases_apply(json_t *tree, const struct option_place *place, struct option
     json_object_foreach(json_object_get(tree, "tenants"), name, tenant) {
         struct buf at = {0};
         buf_printf(&at, "/tenants/%s", name);
-        ok = (ok || place->problems) && adapt_all(&work, tenant, buf_text(&at), "mcpServers", err) && ok;
+        ok = adapt_all(&work, tenant, buf_text(&at), "mcpServers", err) && ok;
         buf_release(&at);
     }
     if (work.unused.len && place->notes)

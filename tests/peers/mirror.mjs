@@ -67,7 +67,7 @@ const acts = {
     },
     update: async ({ uri }, { notify }) => {
         if (subscribed.has(uri)) notify('resources/updated', `{"uri":${quoted(uri)}}`);
-        return result(said(subscribed.has(uri) ? 'told' : 'nobody subscribed'));
+        return result(said(subscribed.has(uri) ? 'told' : 'not subscribed'));
     },
     crash: async () => process.exit(3),
     greeting: async () => result(said(greeting)),

@@ -9,6 +9,8 @@
 // Makes text of a server safe for a terminal: control characters become spaces, except the allowed ones, and the result
 // is UTF-8.
 void output_tame(char *text, size_t len, const char *allowed);
+// A text member of what a server sent, made safe like this; "" if it is not a text. The caller frees it.
+char *output_text_of(struct span object, const char *key);
 // Shows the last lines of a failed server's stderr, if any.
 void output_stderr_of(const char *server, const char *lines);
 bool output_wants_json(const struct flags *flags);

@@ -17,6 +17,16 @@ void output_tame(char *text, size_t len, const char *allowed)
             bytes[i] = ' ';
 }
 
+char *output_text_of(struct span object, const char *key)
+{
+    struct span raw;
+    struct buf text = {0};
+    if (scan_find(object, key, &raw) && scan_is_string(raw))
+        scan_decode(raw, &text);
+    output_tame(text.at, text.len, "\n\t");
+    return buf_take(&text, NULL);
+}
+
 bool output_wants_json(const struct flags *flags) { return flags->json || !isatty(STDOUT_FILENO); }
 
 void output_put_duration(int64_t seconds, struct buf *out)

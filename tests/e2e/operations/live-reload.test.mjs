@@ -166,7 +166,7 @@ describe('servers', () => {
         assert.ok((await session.call('a__update', { uri: 'mirror:///one' })).result);
         assert.equal((await heard(news, 'notifications/resources/updated')).params.uri, 'postern://a/mirror:///one');
         assert.ok((await session.request('resources/unsubscribe', { uri: 'postern://a/mirror:///one' })).result);
-        assert.equal((await session.call('a__update', { uri: 'mirror:///one' })).result.content[0].text, 'nobody subscribed');
+        assert.equal((await session.call('a__update', { uri: 'mirror:///one' })).result.content[0].text, 'not subscribed');
         news.drop();
     });
 

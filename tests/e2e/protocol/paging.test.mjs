@@ -227,7 +227,7 @@ describe('servers that start and end', () => {
             await session.request('resources/unsubscribe', { uri: URI });
             await session.call('m__crash');
             await gateway.line(/server ready[^]*server ready/, WAIT_MS);
-            assert.equal(resultText(await session.call('m__update', { uri: 'mirror:///one' })), 'nobody subscribed');
+            assert.equal(resultText(await session.call('m__update', { uri: 'mirror:///one' })), 'not subscribed');
         } finally {
             await gateway.stop();
         }
